@@ -1,0 +1,290 @@
+/* cohort: many LLM requests in one running batch, each with the bytes it would have got alone.
+ *
+ * The one public header; C11 and C++ callable. Everything is reached through opaque handles.
+ *
+ * Conventions
+ *   - Functions that can fail return COHORT_OK (0) or a negative COHORT_E_... code and, where they take a
+ *     `cohort_error *err` (may be NULL), put the code, the offending field and one line of text there.
+ *   - "Copied" means that the caller may free or change the argument as soon as the call returns.
+ *   - Unless a function says otherwise it may be called from any thread, also at the same time as others on the
+ *     same handle. A handle is closed by one thread, after every other use of it has ended.
+ *   - Options structs are filled by their `_defaults` function first; `size` lets them grow.
+ *   - Strings have lengths. They may contain NUL. Text out is raw bytes, and whole UTF-8 characters where the model
+ *     produced whole characters.
+ */
+#ifndef COHORT_COHORT_H
+#define COHORT_COHORT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define COHORT_VERSION "0.1.0"
+
+#if defined(__GNUC__)
+#define COHORT_API __attribute__((visibility("default")))
+#else
+#define COHORT_API
+#endif
+
+/* ---- Errors: name, number, text. The one list. ---- */
+#define COHORT_ERROR_LIST(X)                                                                                           \
+    X(OK, 0, "ok")                                                                                                     \
+    X(E_MEMORY, -1, "out of memory")                                                                                   \
+    X(E_IO, -2, "input or output failed")                                                                              \
+    X(E_FILE, -3, "bad model file")                                                                                    \
+    X(E_UNSUPPORTED, -4, "not supported")                                                                              \
+    X(E_ARGUMENT, -5, "bad argument")                                                                                  \
+    X(E_CONTEXT, -6, "prompt longer than the context")                                                                 \
+    X(E_CAPACITY, -7, "request can never fit the state budget")                                                        \
+    X(E_BUSY, -8, "waiting line is full")                                                                              \
+    X(E_CLOSED, -9, "engine is closing")                                                                               \
+    X(E_CANCELLED, -10, "cancelled")                                                                                   \
+    X(E_NUMERIC, -11, "model produced no finite logits")                                                               \
+    X(E_NOT_FOUND, -12, "not found")                                                                                   \
+    X(E_AGAIN, -13, "nothing yet, ask again")                                                                          \
+    X(E_LIMIT, -14, "a stated limit was exceeded")                                                                     \
+    X(E_INTERNAL, -15, "internal error")
+
+enum {
+#define COHORT_ERROR_ENUM(name, number, text) COHORT_##name = (number),
+    COHORT_ERROR_LIST(COHORT_ERROR_ENUM)
+#undef COHORT_ERROR_ENUM
+};
+
+typedef struct cohort_error {
+    int code;
+    char field[48]; /* the request or file field at fault, "" if none */
+    char text[464]; /* one line, valid UTF-8, no newline */
+} cohort_error;
+
+/* The list's name ("E_BUSY") and text of a code; never NULL. */
+COHORT_API const char *cohort_error_name(int code);
+COHORT_API const char *cohort_error_text(int code);
+
+/* ---- Model: a file, its tokenizer, its packed weights ---- */
+typedef struct cohort_model cohort_model;
+typedef struct cohort_engine cohort_engine;
+
+typedef void (*cohort_progress_fn)(void *user, const char *stage, double fraction); /* 0..1, from the calling thread */
+
+typedef struct cohort_model_options {
+    size_t size;
+    const char *cpu; /* "ref", "avx2", "avx512", "neon"; NULL: the best this machine runs */
+    int threads;     /* compute threads; 0: what affinity and cgroup quota allow */
+    int vocab_only;  /* tokenizer and metadata only: an engine cannot be opened on it */
+    cohort_progress_fn progress;
+    void *progress_user;
+} cohort_model_options;
+
+COHORT_API void cohort_model_options_defaults(cohort_model_options *options);
+/* Opens, checks and packs a GGUF file (its first shard). `path` is copied. *out is NULL on failure. */
+COHORT_API int cohort_model_open(const char *path, const cohort_model_options *options, cohort_model **out,
+                                 cohort_error *err);
+/* Every engine on the model must be closed before. NULL is allowed. */
+COHORT_API void cohort_model_close(cohort_model *model);
+
+typedef struct cohort_model_info {
+    const char *architecture; /* strings live as long as the model */
+    const char *name;
+    const char *cpu; /* level in use */
+    int threads;
+    int numerics_version;
+    uint64_t parameters;
+    uint64_t file_bytes;
+    uint64_t packed_bytes;
+    uint32_t vocab_size;
+    uint32_t context_trained;
+    uint32_t layers;
+    uint32_t embedding_width;
+    int32_t bos, eos; /* -1: none */
+    int add_bos;      /* plain text prompts get the begin token in front */
+} cohort_model_info;
+
+COHORT_API void cohort_model_get_info(const cohort_model *model, cohort_model_info *out);
+
+/* Writes a report of the file (metadata and tensors) into a malloc'ed NUL-terminated *out: text, or JSON if `json`. The
+ * caller frees it with cohort_free. Reads headers only: no packing. */
+COHORT_API int cohort_inspect(const char *path, int json, char **out, size_t *out_len, cohort_error *err);
+COHORT_API void cohort_free(void *memory);
+
+enum {
+    COHORT_TOKENIZE_SPECIAL = 1, /* read special tokens' text in the input as those tokens; else as plain text */
+    COHORT_TOKENIZE_BOS = 2      /* put the begin token in front if the vocabulary wants one */
+};
+/* Encodes `len` bytes of text (invalid UTF-8 is an E_ARGUMENT). *out: array of *n ids, freed with cohort_free. */
+COHORT_API int cohort_tokenize(const cohort_model *model, const char *text, size_t len, int flags, int32_t **out,
+                               size_t *n, cohort_error *err);
+/* Joined bytes of ids; special tokens give nothing unless `special`. *out freed with cohort_free (NUL added). */
+COHORT_API int cohort_detokenize(const cohort_model *model, const int32_t *ids, size_t n, int special, char **out,
+                                 size_t *len, cohort_error *err);
+/* One token's own bytes, in the model's memory. E_ARGUMENT for an id outside the vocabulary. */
+COHORT_API int cohort_token_piece(const cohort_model *model, int32_t id, const char **bytes, size_t *len);
+/* Turns a chat (a JSON array of {"role","content"} objects, as in the OpenAI API) into ids, with the markers of the
+ * model's turn template; contents are read as plain text, never as markers. `add_generation`: open the assistant's
+ * turn. Errors name the field ("messages[2].role"). *out freed with cohort_free. */
+COHORT_API int cohort_chat_render(const cohort_model *model, const char *messages_json, size_t len, int add_generation,
+                                  int32_t **out, size_t *n, cohort_error *err);
+
+/* ---- Engine: one running batch ---- */
+typedef struct cohort_engine_options {
+    size_t size;
+    uint32_t context;      /* tokens of prompt + answer a request may have; 0: trained context, at most 32768 */
+    uint32_t rows;         /* rows that run together */
+    uint32_t queue;        /* waiting line behind them */
+    uint32_t batch_tokens; /* token budget of an iteration; raised to `rows` if below */
+    uint64_t kv_tokens;    /* state budget in tokens over all rows; 0: from kv_bytes, or else rows * context capped */
+    uint64_t kv_bytes;     /* state budget in bytes; 0: see kv_tokens */
+    int pipeline;          /* 1: next iteration launched before the last is delivered; output is the same either way */
+    uint32_t ring_bytes;   /* undelivered output a request may hold before it is paused */
+} cohort_engine_options;
+
+COHORT_API void cohort_engine_options_defaults(cohort_engine_options *options);
+COHORT_API int cohort_engine_open(cohort_model *model, const cohort_engine_options *options, cohort_engine **out,
+                                  cohort_error *err);
+/* Refuses new work; running requests go on. Returns at once. */
+COHORT_API void cohort_engine_drain(cohort_engine *engine);
+/* 1 once nothing waits or runs. */
+COHORT_API int cohort_engine_idle(const cohort_engine *engine);
+/* Drains for at most `grace_ms`, cancels what is left, joins the thread and frees the handle. NULL is allowed. */
+COHORT_API void cohort_engine_close(cohort_engine *engine, uint32_t grace_ms);
+/* The effective options: what 0 and the raised budget became. */
+COHORT_API void cohort_engine_get_options(const cohort_engine *engine, cohort_engine_options *out);
+
+typedef struct cohort_sampling {
+    float temperature; /* 0: greedy. 0..100 */
+    int32_t top_k;     /* 0: off */
+    float top_p;       /* 1: off. 0..1 */
+    float min_p;       /* 0: off. 0..1 */
+    uint64_t seed;     /* used if has_seed; else drawn fresh and reported in the finish event */
+    int has_seed;
+} cohort_sampling;
+
+typedef struct cohort_span {
+    const char *bytes;
+    size_t len;
+} cohort_span;
+
+enum { COHORT_STOPS_MAX = 16, COHORT_STOP_BYTES_MAX = 256, COHORT_STOP_IDS_MAX = 64, COHORT_TOP_LOGPROBS_MAX = 20 };
+
+typedef struct cohort_request {
+    size_t size;
+    const int32_t *prompt; /* copied; at least one id, each inside the vocabulary */
+    size_t prompt_n;
+    uint32_t max_tokens; /* 0 only together with prompt_logprobs; UINT32_MAX: the rest of the context */
+    cohort_sampling sampling;
+    const cohort_span *stops; /* copied; at most COHORT_STOPS_MAX, none empty */
+    size_t stops_n;
+    const int32_t *stop_ids; /* copied; end the row like the end token does */
+    size_t stop_ids_n;
+    int ignore_eos;
+    int logprobs;        /* -1: none; 0: the chosen token's; n: and the n best's, at most COHORT_TOP_LOGPROBS_MAX */
+    int prompt_logprobs; /* 1: a COHORT_EVENT_PROMPT event for each prompt position */
+    void *user;          /* handed back in events, never read */
+} cohort_request;
+
+COHORT_API void cohort_request_defaults(cohort_request *request);
+
+typedef uint64_t cohort_ticket; /* a reserved place in the line; 0 is none */
+typedef uint64_t cohort_id;     /* a submitted request; 0 is none; never reused */
+
+/* Takes a place in the line, before any work is done for the request: E_BUSY when it is full, E_CLOSED. */
+COHORT_API int cohort_reserve(cohort_engine *engine, cohort_ticket *out, cohort_error *err);
+/* Gives an unused place back. */
+COHORT_API void cohort_unreserve(cohort_engine *engine, cohort_ticket ticket);
+/* Submits with a place (which is used up, also on failure). Errors: E_ARGUMENT with the field's name, E_CONTEXT and
+ * E_CAPACITY with both numbers, E_CLOSED. After success exactly one COHORT_EVENT_FINISH follows for *out. */
+COHORT_API int cohort_submit(cohort_engine *engine, cohort_ticket ticket, const cohort_request *request, cohort_id *out,
+                             cohort_error *err);
+/* Ends a request at the next iteration boundary; a finish event still comes. Unknown or ended ids are ignored. */
+COHORT_API void cohort_cancel(cohort_engine *engine, cohort_id id);
+/* Forgets a request: its handle is freed as soon as it has ended (it is cancelled first if it has not). Every submitted
+ * id is dropped exactly once by its owner. */
+COHORT_API void cohort_drop(cohort_engine *engine, cohort_id id);
+
+typedef enum cohort_event_type {
+    COHORT_EVENT_TOKEN = 1, /* one generated token, with the text that became certain with it (may be empty) */
+    COHORT_EVENT_PROMPT,    /* what the model says of one prompt position */
+    COHORT_EVENT_FINISH     /* the last one */
+} cohort_event_type;
+
+typedef enum cohort_finish {
+    COHORT_FINISH_STOP = 1,
+    COHORT_FINISH_LENGTH,
+    COHORT_FINISH_CANCELLED,
+    COHORT_FINISH_ERROR
+} cohort_finish;
+
+typedef struct cohort_logprob {
+    int32_t id;
+    float logprob;
+} cohort_logprob;
+
+typedef struct cohort_stats {
+    uint32_t prompt_tokens;
+    uint32_t cached_tokens;
+    uint32_t generated_tokens;                                /* the end token counts */
+    uint64_t queue_us, prefill_us, decode_us, first_token_us; /* first_token_us: since submit */
+    uint64_t seed;                                            /* the one used */
+} cohort_stats;
+
+typedef struct cohort_event {
+    cohort_event_type type;
+    cohort_id id;
+    void *user;
+    int32_t token;    /* TOKEN: the id. PROMPT: the most likely next id */
+    uint32_t index;   /* TOKEN: 0-based count of generated tokens. PROMPT: position */
+    const char *text; /* TOKEN, FINISH (text that was held back): bytes valid until the next call for this id */
+    size_t text_len;
+    float logprob;             /* TOKEN: of `token`. PROMPT: of the prompt's next id (NAN at the last position) */
+    const cohort_logprob *top; /* as `text`; best first, ties by lower id */
+    uint32_t top_n;
+    cohort_finish finish; /* FINISH */
+    int error;            /* FINISH: code if finish is ERROR */
+    const char *error_text;
+    int32_t stop_token; /* FINISH with STOP: the id that ended it, or -1 for a stop string */
+    int32_t stop_index; /* FINISH with STOP by a string: which one, else -1 */
+    cohort_stats stats; /* FINISH */
+} cohort_event;
+
+/* Takes the next event of a request: COHORT_OK, E_AGAIN if there is none yet, E_NOT_FOUND. One thread per id. */
+COHORT_API int cohort_next(cohort_engine *engine, cohort_id id, cohort_event *out);
+/* Waits up to timeout_ms (-1: for ever) for cohort_next to have something to say. COHORT_OK or E_AGAIN. */
+COHORT_API int cohort_wait(cohort_engine *engine, cohort_id id, int timeout_ms);
+/* A descriptor that is readable while some request got events since the last cohort_ready. Engine's; do not close. */
+COHORT_API int cohort_event_fd(cohort_engine *engine);
+/* Fills ids that may have events (each once), returns how many; 0 makes the descriptor unreadable. For one listener
+ * thread. */
+COHORT_API size_t cohort_ready(cohort_engine *engine, cohort_id *ids, size_t capacity);
+
+/* ---- Sight ---- */
+enum { COHORT_HISTOGRAM_BUCKETS = 16 };
+typedef struct cohort_histogram { /* bucket i counts values <= cohort_histogram_bounds[i]; the last has no bound */
+    uint64_t buckets[COHORT_HISTOGRAM_BUCKETS];
+    uint64_t count;
+    double sum;
+} cohort_histogram;
+extern COHORT_API const double cohort_histogram_bounds_s[COHORT_HISTOGRAM_BUCKETS - 1];
+
+typedef struct cohort_metrics {
+    uint64_t requests_submitted, requests_finished_stop, requests_finished_length, requests_cancelled, requests_failed;
+    uint64_t requests_refused; /* E_BUSY */
+    uint64_t prompt_tokens, cached_tokens, generated_tokens;
+    uint64_t iterations, iteration_tokens;
+    uint64_t kv_pages_total, kv_pages_used;
+    uint32_t rows_running, rows_preparing, rows_waiting;                   /* gauges */
+    uint64_t step_build_us, step_forward_us, step_deliver_us, step_gap_us; /* sums over iterations */
+    uint64_t last_iteration_us_ago; /* time since the loop last made a step; 0 while idle */
+    int healthy;
+    cohort_histogram ttft_s, inter_token_s, e2e_s, queue_s;
+} cohort_metrics;
+
+COHORT_API void cohort_metrics_get(cohort_engine *engine, cohort_metrics *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,84 @@
+/* What a device does with a program and a ragged batch.
+ *
+ * Threads: one owner thread (the engine's) calls everything here. The backend's compute team runs the launched batches,
+ * in launch order, one at a time; at most BACKEND_IN_FLIGHT may be launched and not yet waited for. Bytes never depend
+ * on the number of threads, on who computes what, or on what else is in the batch (docs/NUMERICS.md). */
+#ifndef BACKEND_BACKEND_H
+#define BACKEND_BACKEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/program.h"
+#include "base/err.h"
+#include "base/vecops.h"
+
+enum { BACKEND_IN_FLIGHT = 2, NUMERICS_VERSION = 1, BACKEND_THREADS_MAX = 256, BACKEND_LOGIT_TILE = 32 };
+
+struct backend; /* a device: instruction-set level and compute team */
+
+struct backend_options {
+    const char *level; /* "ref", "avx2", "avx512", "neon", NULL: best */
+    int threads;       /* 0: affinity and cgroup quota decide */
+};
+
+int backend_open(const struct backend_options *options, struct backend **out, cohort_error *err);
+void backend_close(struct backend *b);
+const char *backend_level(const struct backend *b);
+int backend_threads(const struct backend *b);
+const struct vecops *backend_vecops(const struct backend *b);
+
+struct backend_program; /* a compiled program: packed weights, scratch */
+
+/* Packs the weights (the team works on it; progress 0..1 from this thread) and sizes the scratch for batches of at most
+ * tokens_max tokens, items_max items and outputs_max outputs. E_UNSUPPORTED names a tensor and its type. The program
+ * may be freed after; tensor bytes are read here and, for the embedding table, during batches. */
+int backend_compile(struct backend *b, const struct program *program, uint32_t tokens_max, uint32_t items_max,
+                    uint32_t outputs_max, void (*progress)(void *user, double fraction), void *user,
+                    struct backend_program **out, cohort_error *err);
+void backend_program_free(struct backend_program *p);
+uint64_t backend_program_bytes(const struct backend_program *p); /* packed weights */
+/* 1 if the packed copy makes the file's bytes of tensor i unneeded (so that the mapping can be released). */
+int backend_program_packed(const struct backend_program *p, uint32_t tensor);
+
+/* Bytes of one page (PAGE_TOKENS tokens of all layers of a group); the layout inside is the backend's, the same at
+ * every level. */
+enum { BACKEND_PAGE_TOKENS = 32 };
+uint64_t backend_page_bytes(const struct program_group *group);
+/* Identity of the page layout, written into whatever stores pages. */
+uint32_t backend_page_layout_version(void);
+
+/* The page table of one row in one group, indexed by position / PAGE_TOKENS from 0. Entries behind the window may be
+ * stale: they are not read. */
+struct batch_item {
+    uint32_t first_pos; /* position of the item's first token */
+    uint32_t n_tokens;  /* >= 1 */
+    const int32_t
+        *tokens;   /* n_tokens ids in host memory that stays valid until the wait; NULL: one token, read from `slot` */
+    uint32_t slot; /* index into batch.slots */
+    uint32_t n_outputs; /* logits wanted for the last n_outputs tokens: 0 .. n_tokens */
+    const uint32_t *table[PROGRAM_GROUPS_MAX];
+};
+
+struct batch {
+    uint32_t n_items;
+    const struct batch_item *items;  /* stays valid until the wait */
+    void *arena[PROGRAM_GROUPS_MAX]; /* page p of group g lies at arena[g] + p * page_bytes(g) */
+    int32_t *slots; /* sampled tokens: read at the start of a batch, written by `consume` of an earlier one */
+    /* Called on the team's threads, each output exactly once, outputs of one batch in any order and at the same time.
+     * `item` and `output` (0-based inside the item's outputs) say which; `logits` holds program.vocab floats, which it
+     * may overwrite; scratch is program.vocab floats of its own. Must not block. */
+    void (*consume)(void *user, uint32_t item, uint32_t output, float *logits, float *scratch);
+    void *user;
+};
+
+/* Starts a batch and returns. The batch struct is copied; what it points to stays until the wait. Page tables may grow
+ * or go stale behind the window meanwhile. Ids and positions were checked by the caller (asserted here). E_BUSY if two
+ * are in flight. */
+int backend_launch(struct backend_program *p, const struct batch *batch);
+/* Waits for the oldest launched batch to end; *busy_us: time the team worked on it. E_AGAIN if none is in flight. */
+int backend_wait(struct backend_program *p, uint64_t *busy_us);
+/* 1 if backend_wait would return at once. */
+int backend_done(const struct backend_program *p);
+
+#endif

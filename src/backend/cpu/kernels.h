@@ -1,0 +1,78 @@
+/* The kernel table: every computation whose speed matters, one signature each. `ref` fills all of it in plain C and
+ * defines the bits (docs/NUMERICS.md); a level's init overwrites upward what it does faster. All kernels are reentrant,
+ * allocate nothing and never fail.
+ *
+ * Matrix products work on packed weights (pack.h): outputs in groups of PACK_OUTPUTS, lanes are outputs. Activations
+ * are prepared once per row into a layout that is private to the level. */
+#ifndef BACKEND_CPU_KERNELS_H
+#define BACKEND_CPU_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/cpu/pack.h"
+#include "backend/program.h"
+#include "base/vecops.h"
+
+/* One page of one layer of one kv head (the page layout, version 1), T = 32 tokens, f16:
+ *     keys   [key_width][T]    lanes are keys
+ *     values [T][value_width]  lanes are dimensions
+ * A page holds, for each layer slot of the group, for each kv head: keys then values. */
+struct attend_args {
+    const float *q;                  /* heads * width floats of one token: all query heads of one kv head, contiguous */
+    uint32_t heads;                  /* query heads that share this kv head: 1 .. */
+    uint32_t key_width, value_width; /* any value >= 1 */
+    float scale, softcap;            /* softcap 0: none */
+    uint32_t first, last;            /* visible positions, inclusive */
+    const uint32_t *table;           /* page ids by position / 32 */
+    const char *arena;               /* page p's slice for this layer and kv head: arena + p * page_bytes */
+    size_t page_bytes;
+    float *out;     /* heads * value_width floats */
+    float *scratch; /* attend_scratch_floats(heads, value_width) floats */
+};
+
+struct kernels {
+    const char *level;
+
+    /* Bytes of a prepared activation row for weights of this kind (pack.h), `cols` columns. */
+    size_t (*act_bytes)(enum pack_kind kind, uint32_t cols);
+    void (*act_prepare)(enum pack_kind kind, void *act, const float *x, uint32_t cols);
+    /* y[r * y_stride + o] for rows r < n_rows and outputs o of groups [first, end), outputs past w->rows not written.
+     * acts: n_rows prepared rows, act_stride bytes apart. */
+    void (*matmul)(const struct packed *w, uint32_t first, uint32_t end, const void *acts, size_t act_stride,
+                   uint32_t n_rows, float *y, size_t y_stride);
+
+    /* y = norm(x) * weight over n columns. y may be x. */
+    void (*norm)(float *y, const float *x, const float *weight, uint32_t n, float eps);
+    /* Rotates `heads` heads of `width` columns in place; cs: pairs cosines, then pairs sines. */
+    void (*rope)(float *x, uint32_t heads, uint32_t width, const float *cs, uint32_t pairs, int interleaved);
+    void (*glu)(float *y, const float *a, const float *b, uint32_t n, enum program_act act); /* y may be a or b */
+    void (*add)(float *y, const float *x, uint32_t n);                                       /* y += x */
+    void (*softcap)(float *x, uint32_t n, float cap);
+    /* Stores one token's key and value of one kv head at `slot` (position % 32) of a page slice. */
+    void (*store)(void *page, uint32_t slot, const float *key, uint32_t key_width, const float *value,
+                  uint32_t value_width);
+    void (*attend)(const struct attend_args *a);
+
+    struct vecops vec;
+};
+
+size_t attend_scratch_floats(uint32_t heads, uint32_t key_width, uint32_t value_width);
+
+enum { TILE_SUM = 4096 };
+
+/* Each level's two halves, in this order of calls: ref always, then up to the chosen level. */
+void kernels_matmul_ref(struct kernels *k);
+void kernels_vector_ref(struct kernels *k);
+void kernels_matmul_avx2(struct kernels *k);
+void kernels_vector_avx2(struct kernels *k);
+void kernels_matmul_avx512(struct kernels *k);
+void kernels_vector_avx512(struct kernels *k);
+
+/* The levels this machine can run, best last ("ref", "avx2", "avx512"); dispatch.c. NULL table for an unknown or
+ * unavailable one. */
+int kernels_init(struct kernels *k, const char *level); /* 0, or -1: unknown, -2: this CPU cannot */
+const char *kernels_best(void);
+int kernels_available(const char *level);
+
+#endif

@@ -1,0 +1,27 @@
+/* Memory: checked sizes and one place through which every heap allocation of the house goes, so that tests can make the
+ * nth one fail. Any thread. */
+#ifndef BASE_MEM_H
+#define BASE_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* NULL on failure or if n * size overflows. n * size == 0 gives a unique pointer. */
+void *mem_alloc(size_t n, size_t size);
+void *mem_zalloc(size_t n, size_t size);
+void *mem_realloc(void *old, size_t n, size_t size); /* old stays valid on failure */
+void *mem_aligned(size_t n, size_t size);            /* 64-byte aligned, not zeroed; mem_free frees it */
+void mem_free(void *memory);
+
+/* Page-aligned zero memory straight from the system (for arenas: untouched pages cost nothing). NULL on failure. */
+void *mem_map(size_t bytes);
+void mem_unmap(void *memory, size_t bytes);
+
+/* Test hook: the nth allocation from now on (1 = the next) fails, and all after it if `sticky`. 0: off. */
+void mem_fail_at(uint64_t nth, int sticky);
+uint64_t mem_count(void); /* allocations so far */
+
+static inline int size_mul(size_t a, size_t b, size_t *out) { return __builtin_mul_overflow(a, b, out) ? -1 : 0; }
+static inline int size_add(size_t a, size_t b, size_t *out) { return __builtin_add_overflow(a, b, out) ? -1 : 0; }
+
+#endif

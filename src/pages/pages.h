@@ -1,0 +1,30 @@
+/* Page ids: which pages of each layer group are free, and how many owners each has. Knows no bytes, clocks or
+ * allocators after init. One thread (the engine's). Ids are 0 .. total-1 per group.
+ *
+ * Invariants (pages_check): every page is either on its group's free list with count 0, or has count >= 1; free + used
+ * = total. */
+#ifndef PAGES_PAGES_H
+#define PAGES_PAGES_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum { PAGES_GROUPS_MAX = 4, PAGE_TOKENS = 32 };
+#define PAGE_NONE UINT32_MAX
+
+struct pages;
+
+int pages_new(struct pages **out, uint32_t groups, const uint32_t totals[], cohort_error *err);
+void pages_free(struct pages *p);
+
+uint32_t pages_alloc(struct pages *p,
+                     uint32_t group); /* count 1; PAGE_NONE when none is free. Lowest free id not promised */
+void pages_ref(struct pages *p, uint32_t group, uint32_t page);
+void pages_unref(struct pages *p, uint32_t group, uint32_t page); /* frees at 0 */
+uint32_t pages_count(const struct pages *p, uint32_t group, uint32_t page);
+uint32_t pages_available(const struct pages *p, uint32_t group);
+uint32_t pages_total(const struct pages *p, uint32_t group);
+int pages_check(const struct pages *p); /* 1 if every invariant holds; walks everything */
+
+#endif

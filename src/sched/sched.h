@@ -1,0 +1,122 @@
+/* The policy: which rows run, which tokens each iteration takes, who gets pages. A pure state machine over rows and
+ * page ids: no clocks, tensors, sockets or allocation after sched_new. Times come in as arguments. One thread (the
+ * engine's), except that nothing else may touch it.
+ *
+ * A row's life (row_state):
+ *
+ *   FREE --reserve--> RESERVED --submit--> WAITING --admit (plan)--> PREPARING --prompt planned to its end--> RUNNING
+ *     ^                  |                    |                          |                                       |
+ *     |              unreserve             cancel                   cancel/finish cancel/finish
+ *     +------------------+--------------------+---- ENDING (until no plan in flight names it) <-----------------+
+ *
+ * Up to SCHED_IN_FLIGHT plans may be planned and not committed. A plan's pages are allocated by sched_plan; pages given
+ * up return to the pool when the last plan that names their row is committed.
+ *
+ * The scheduler knows how many tokens a row has, never which. The engine decides from the tokens it reads that a row
+ * ends (sched_finish); reaching the row's own budget is seen here: such a row is not planned again (D2). */
+#ifndef SCHED_SCHED_H
+#define SCHED_SCHED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "pages/pages.h"
+
+enum { SCHED_IN_FLIGHT = 2, SCHED_ROWS_MAX = 4096, SCHED_QUEUE_MAX = 65536 };
+
+enum row_state { ROW_FREE, ROW_RESERVED, ROW_WAITING, ROW_PREPARING, ROW_RUNNING, ROW_ENDING };
+
+struct sched_group {
+    uint32_t window; /* 0: full */
+};
+
+struct sched_config {
+    uint32_t rows_max;     /* rows that run together (preparing + running) */
+    uint32_t queue_max;    /* reserved + waiting rows behind them */
+    uint32_t batch_tokens; /* per iteration; sched_new raises it to rows_max */
+    uint32_t context_max;  /* prompt + generated tokens of a row */
+    uint32_t groups;
+    struct sched_group group[PAGES_GROUPS_MAX];
+    struct pages *pages; /* borrowed; sized by the caller */
+};
+
+struct sched;
+
+/* A row's name: index and generation, never 0, never reused while anybody could hold it. */
+typedef uint64_t sched_row;
+static inline uint32_t sched_row_index(sched_row row) { return (uint32_t)row; }
+
+int sched_new(const struct sched_config *config, struct sched **out, cohort_error *err);
+void sched_free(struct sched *s);
+uint32_t sched_rows_total(const struct sched *s); /* row indices are below this: rows_max + queue_max */
+uint32_t sched_batch_tokens(const struct sched *s);
+
+/* Q3: a place in the line, or E_BUSY; E_CLOSED after sched_close. */
+int sched_reserve(struct sched *s, sched_row *out);
+void sched_unreserve(struct sched *s, sched_row row);
+
+struct sched_request {
+    uint32_t prompt_n;   /* >= 1 */
+    uint32_t max_new;    /* tokens to generate at most; 0 only with all_outputs */
+    uint32_t chunk_max;  /* P2: prompt tokens per iteration for this row; 0: the budget */
+    uint8_t all_outputs; /* logits for every prompt position, not only the last */
+};
+
+/* The row joins the waiting line. E_CONTEXT (prompt_n + max_new > context_max), E_CAPACITY with both numbers in err if
+ * its worst case can never fit the pages. On failure the place stays reserved. */
+int sched_submit(struct sched *s, sched_row row, const struct sched_request *request, cohort_error *err);
+
+/* Ends a row in any state after RESERVED: a waiting one is gone at once; another is not planned again and turns ENDING.
+ * Its pages are given up when no plan in flight names it. Ended or unknown rows are ignored. */
+void sched_finish(struct sched *s, sched_row row);
+/* A paused row keeps its pages and is not planned (slow reader). */
+void sched_pause(struct sched *s, sched_row row, int paused);
+/* Q4: holds admissions; kick re-evaluates by itself at the next plan. */
+void sched_hold(struct sched *s, int hold);
+void sched_close(struct sched *s); /* no reserve or submit any more */
+
+enum plan_source { PLAN_PROMPT, PLAN_SAMPLE };
+
+struct plan_item {
+    sched_row row;
+    uint32_t pos; /* of its first token */
+    uint32_t n_tokens;
+    enum plan_source
+        source;         /* PROMPT: prompt tokens [pos, pos + n); SAMPLE: the row's last sample, maybe still in flight */
+    uint32_t n_outputs; /* over the last n_outputs tokens */
+    uint8_t samples;    /* the last output is sampled: the row's next token */
+    uint32_t sample_index;                   /* 0-based index of the generated token that it makes */
+    const uint32_t *table[PAGES_GROUPS_MAX]; /* page ids by position / PAGE_TOKENS; valid until the plan is committed */
+};
+
+struct plan {
+    uint64_t number; /* 1, 2, 3, ... */
+    uint32_t n_items, n_tokens, n_outputs;
+    uint32_t n_prompt_tokens, n_decode_tokens;
+    struct plan_item *items; /* in the scheduler's memory until the commit */
+};
+
+/* Admits what fits and makes the next iteration. 1: *out points to a plan (then launch it, and commit it once it ran);
+ * 0: nothing to do now (no row can be planned, or SCHED_IN_FLIGHT plans are out). Only plans whose pages are allocated
+ * are returned. */
+int sched_plan(struct sched *s, const struct plan **out);
+/* The oldest plan in flight has run. */
+void sched_commit(struct sched *s, const struct plan *plan);
+
+enum row_state sched_row_state(const struct sched *s, sched_row row); /* ROW_FREE for an unknown one */
+/* Rows that left (their place is free again) since the last call; the engine then forgets its own half. Returns 0 when
+ * none is left. */
+int sched_pop_gone(struct sched *s, sched_row *out);
+/* Rows admitted since the last call, for spans. */
+int sched_pop_admitted(struct sched *s, sched_row *out);
+
+struct sched_counts {
+    uint32_t reserved, waiting, preparing, running, ending, paused;
+    uint32_t in_flight;
+};
+void sched_get_counts(const struct sched *s, struct sched_counts *out);
+
+int sched_check(const struct sched *s); /* 1 if every invariant holds (pages_check included); walks everything */
+
+#endif

@@ -1,0 +1,43 @@
+/* Tokenizers from model metadata: SentencePiece (unigram scores, merged like BPE, byte fallback) and byte-level BPE
+ * with the published pre-tokeniser patterns. Immutable after open; encoding and decoding are reentrant and used from
+ * any thread. */
+#ifndef TEXT_TOKENIZER_H
+#define TEXT_TOKENIZER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/meta.h"
+
+struct tokenizer;
+
+enum { TOKENIZER_SPECIAL = 1, TOKENIZER_BOS = 2 }; /* the COHORT_TOKENIZE_ flags */
+enum { TOKENIZER_VOCAB_MAX = 1 << 20, TOKENIZER_PIECE_MAX = 1 << 16, TOKENIZER_TEXT_MAX = 1 << 24 };
+
+/* Reads tokenizer.ggml.* keys. Every array's type and length is checked against the token count; ids are range-checked.
+ * Keys named. */
+int tokenizer_open(const struct meta *meta, struct tokenizer **out, cohort_error *err);
+void tokenizer_close(struct tokenizer *t);
+
+uint32_t tokenizer_size(const struct tokenizer *t);
+int32_t tokenizer_bos(const struct tokenizer *t); /* -1: none */
+int32_t tokenizer_eos(const struct tokenizer *t);
+int tokenizer_add_bos(const struct tokenizer *t);
+/* 1 if the id ends generation: eos, eot, eom and the turn-end markers ("<end_of_turn>", "<|im_end|>", "<|eot_id|>",
+ * ...). */
+int tokenizer_is_end(const struct tokenizer *t, int32_t id);
+int tokenizer_is_special(const struct tokenizer *t, int32_t id); /* control or unknown: never shown as text */
+/* Id of a token by its exact text as listed in the vocabulary, -1 if none. */
+int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t len);
+
+/* Encodes valid UTF-8; *out is mem_alloc'ed. Near-linear in len. len at most TOKENIZER_TEXT_MAX (E_LIMIT). */
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, int flags, int32_t **out, size_t *n,
+                     cohort_error *err);
+/* The bytes a token stands for ("▁" already a space, byte tokens their byte), in the tokenizer's memory; empty for
+ * special tokens unless `special`. */
+void tokenizer_piece(const struct tokenizer *t, int32_t id, int special, const char **bytes, size_t *len);
+/* 1 if the first token of a decoded sequence loses one leading space (SentencePiece's dummy prefix). */
+int tokenizer_strips_first_space(const struct tokenizer *t);
+
+#endif
