@@ -1,0 +1,58 @@
+# The front door. `make run` ends in a served model, `make test` in a tested one; each installs what it needs by itself.
+#   make run      install packages, build, fetch the default model, serve on 127.0.0.1:8080   (ARGS="-np 32" adds flags)
+#   make test     everything that CI runs, closing with "N passed, N failed"
+#   make build    build/cohort and the library only
+#   make model    fetch the default model (253 MB) into $COHORT_HOME or ~/.cache/cohort
+#   make bench    cohort beside its roofs on the default model; with the peer if it is built (see bench/README.md)
+#   make check    static checks: formatting, symbols, layers, warnings of both compilers, cppcheck
+#   make peer-check   tokenizer pairs, perplexity and speed against llama.cpp (builds it first; not in CI)
+#   make simulate SEED=1 REQUESTS=1000000
+#   make install  PREFIX=/usr/local
+#   make clean
+SHELL := /bin/bash
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+ARGS ?=
+SEED ?= 1
+REQUESTS ?= 1000000
+
+.PHONY: run test build bench check peer-check install clean deps model venv simulate
+
+build: deps
+	@cmake --preset release >build.log.tmp 2>&1 || { cat build.log.tmp; rm -f build.log.tmp; exit 1; }; rm -f build.log.tmp
+	@cmake --build build --target cohort -- -j$(JOBS)
+
+deps:
+	@scripts/deps.sh
+
+model:
+	@python3 scripts/fetch_model.py
+
+venv: deps
+	@scripts/venv.sh
+
+run: build model
+	@exec build/cohort serve $(ARGS)
+
+test: deps model venv
+	@python3 scripts/test.py
+
+check: deps
+	@scripts/check.sh
+
+bench: build model
+	@cmake --build build -- -j$(JOBS) >/dev/null
+	@python3 bench/bench.py
+
+peer-check: build model venv
+	@python3 bench/peer_check.py
+
+simulate: deps
+	@cmake --preset release >/dev/null && cmake --build build --target sim -- -j$(JOBS)
+	@SEED=$(SEED) REQUESTS=$(REQUESTS) build/tests/sim/sim
+
+install: build
+	@cmake --install build --prefix $(PREFIX)
+
+clean:
+	rm -rf build build-asan build-tsan build-clang build-fuzz build-coverage .venv
