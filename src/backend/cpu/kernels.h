@@ -17,18 +17,27 @@
 /* One page of one layer of one kv head (the page layout, version 1), T = 32 tokens, f16:
  *     keys   [key_width][T]    lanes are keys
  *     values [T][value_width]  lanes are dimensions
- * A page holds, for each layer slot of the group, for each kv head: keys then values. */
+ * A page holds, for each layer slot of the group, for each kv head: keys then values.
+ *
+ * One call of `attend` does a tile: `tokens` consecutive tokens of one item times `heads` query heads that share one kv
+ * head. Every (token, head) is a chain of its own, so how a batch is cut into tiles cannot be seen in the bits; a tile
+ * only shares the reading of the pages. Keys and values up to position pos + tokens - 1 were stored before. */
+enum { ATTEND_TOKENS = 8 };
+
 struct attend_args {
-    const float *q;                  /* heads * width floats of one token: all query heads of one kv head, contiguous */
-    uint32_t heads;                  /* query heads that share this kv head: 1 .. */
+    const float *q;                  /* token t, head h: key_width floats at q + t * q_stride + h * key_width */
+    float *out;                      /* likewise value_width floats at out + t * out_stride + h * value_width */
+    size_t q_stride, out_stride;     /* floats from one token to the next */
+    uint32_t tokens;                 /* 1 .. ATTEND_TOKENS */
+    uint32_t heads;                  /* 1 ..: all query heads of the kv head, or any contiguous part of them */
     uint32_t key_width, value_width; /* any value >= 1 */
     float scale, softcap;            /* softcap 0: none */
-    uint32_t first, last;            /* visible positions, inclusive */
-    const uint32_t *table;           /* page ids by position / 32 */
+    uint32_t pos;                    /* position of token 0; token t is at pos + t */
+    uint32_t window;                 /* positions a token sees, itself included; 0: all */
+    const uint32_t *table;           /* page ids by position / 32; entries behind the window are not read */
     const char *arena;               /* page p's slice for this layer and kv head: arena + p * page_bytes */
     size_t page_bytes;
-    float *out;     /* heads * value_width floats */
-    float *scratch; /* attend_scratch_floats(heads, value_width) floats */
+    float *scratch; /* attend_scratch_floats(tokens * heads, key_width) floats, any alignment */
 };
 
 struct kernels {
@@ -57,7 +66,8 @@ struct kernels {
     struct vecops vec;
 };
 
-size_t attend_scratch_floats(uint32_t heads, uint32_t key_width, uint32_t value_width);
+/* Scratch of an attend call over rows = tokens * heads queries; the same at every level. */
+size_t attend_scratch_floats(uint32_t rows, uint32_t key_width);
 
 enum { TILE_SUM = 4096 };
 
