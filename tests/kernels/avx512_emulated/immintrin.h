@@ -1,0 +1,77 @@
+/* AVX-512 for machines without it: a level file compiled with this folder first on the include path, and with -mavx2
+ * -mfma -mf16c instead of the AVX-512 flags, gets its intrinsics from SIMDe. Bits are those of the real instructions;
+ * only the speed is not. What SIMDe lacks stands below. */
+#ifndef AVX512_EMULATED_IMMINTRIN_H
+#define AVX512_EMULATED_IMMINTRIN_H
+
+#include_next <immintrin.h>
+
+#if !defined(__AVX2__) || !defined(__FMA__) || !defined(__F16C__) || defined(__AVX512F__)
+#error "the emulation is built with AVX2, FMA and F16C (so that fma rounds once) and without AVX-512"
+#endif
+
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpsabi"
+#else
+#pragma GCC diagnostic ignored "-Wpsabi"
+#endif
+
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx512.h>
+
+#include <string.h>
+
+typedef union {
+    float f32[16];
+    uint32_t u32[16];
+    __m256 ps256[2];
+    __m256i si256[2];
+    simde__m512 ps;
+    simde__m512i si;
+} emulated_512;
+
+static inline __attribute__((unused)) simde__m512 emulated_maskz_loadu_ps(simde__mmask16 mask, const void *from) {
+    emulated_512 r;
+    for (int i = 0; i < 16; i++) {
+        r.u32[i] = 0;
+        if (mask >> i & 1) memcpy(&r.u32[i], (const char *)from + 4 * i, 4);
+    }
+    return r.ps;
+}
+#undef _mm512_maskz_loadu_ps
+#define _mm512_maskz_loadu_ps(mask, from) emulated_maskz_loadu_ps(mask, from)
+
+static inline __attribute__((unused)) void emulated_mask_storeu_ps(void *to, simde__mmask16 mask, simde__m512 v) {
+    emulated_512 a = {.ps = v};
+    for (int i = 0; i < 16; i++)
+        if (mask >> i & 1) memcpy((char *)to + 4 * i, &a.u32[i], 4);
+}
+#undef _mm512_mask_storeu_ps
+#define _mm512_mask_storeu_ps(to, mask, v) emulated_mask_storeu_ps(to, mask, v)
+
+static inline __attribute__((unused)) simde__m512 emulated_cvtph_ps(__m256i halves) {
+    emulated_512 r;
+    r.ps256[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+    r.ps256[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
+    return r.ps;
+}
+#undef _mm512_cvtph_ps
+#define _mm512_cvtph_ps(halves) emulated_cvtph_ps(halves)
+
+static inline __attribute__((unused)) __m256i emulated_cvtps_ph(simde__m512 v) {
+    emulated_512 a = {.ps = v};
+    __m128i lo = _mm256_cvtps_ph(a.ps256[0], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m128i hi = _mm256_cvtps_ph(a.ps256[1], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(lo), hi, 1);
+}
+#undef _mm512_cvtps_ph
+#define _mm512_cvtps_ph(v, rounding) ((void)(rounding), emulated_cvtps_ph(v))
+
+static inline __attribute__((unused)) __m256 emulated_extractf32x8_ps(simde__m512 v, int half) {
+    emulated_512 a = {.ps = v};
+    return a.ps256[half];
+}
+#undef _mm512_extractf32x8_ps
+#define _mm512_extractf32x8_ps(v, half) emulated_extractf32x8_ps(v, half)
+
+#endif
