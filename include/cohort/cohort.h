@@ -161,6 +161,7 @@ typedef struct cohort_sampling {
     float min_p;       /* 0: off. 0..1 */
     uint64_t seed;     /* used if has_seed; else drawn fresh and reported in the finish event */
     int has_seed;
+    uint32_t choice; /* own random stream under the same seed: the index among a request's choices */
 } cohort_sampling;
 
 typedef struct cohort_span {
