@@ -1,4 +1,4 @@
-/* Our own exp, log, sin, cos, pow, tanh in double, scalar: + - * / and fma only, so the bits do not depend on libm or
+/* Our own exp, log, pow, sin and cos in double, scalar: + - * / only, so the bits do not depend on libm or
  * the CPU. Used where values are few (rope tables, log-probabilities). Errors are a few ulp in the ranges used. The
  * vectorised fp32 exp belongs to the CPU backend's kernels. */
 #ifndef BASE_FMATH_H

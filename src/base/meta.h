@@ -55,10 +55,13 @@ int meta_f32(const struct meta *meta, const char *key, float *out, cohort_error 
 int meta_bool(const struct meta *meta, const char *key, int *out, cohort_error *err);
 int meta_string(const struct meta *meta, const char *key, struct meta_string *out, cohort_error *err);
 
-/* Element i of an array entry (or 0 of a scalar) as an integer / float; the caller checked count and type. */
+/* Element i of an array entry (or 0 of a scalar) as an integer / float; the caller checked count and type. A u64 above
+ * INT64_MAX reads as INT64_MAX. */
 int64_t meta_entry_i64(const struct meta_entry *entry, uint64_t i);
 double meta_entry_f64(const struct meta_entry *entry, uint64_t i);
 const struct meta_string *meta_entry_string(const struct meta_entry *entry, uint64_t i);
 int meta_is_integer(enum meta_type type);
+const char *meta_type_name(enum meta_type type); /* "u8" ...; "unknown" for a number that is no type */
+size_t meta_type_size(enum meta_type type);      /* bytes of one element; 0 for strings, arrays and no type */
 
 #endif

@@ -5,6 +5,9 @@
 
 #include <stdint.h>
 
+/* The bare function: 128 bits from a 128-bit counter under a 64-bit key. `out` may be `counter`. */
+void rng_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+
 /* The 64 bits of draw `counter` of `stream` under `seed`. */
 uint64_t rng_u64(uint64_t seed, uint64_t stream, uint64_t counter);
 /* The same draw as a double in [0, 1) with 53 bits. */
