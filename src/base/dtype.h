@@ -36,7 +36,10 @@
     X(BF16, 30, 1, 2)                                                                                                  \
     X(TQ1_0, 34, 256, 54)                                                                                              \
     X(TQ2_0, 35, 256, 66)                                                                                              \
-    X(MXFP4, 39, 32, 17)
+    X(MXFP4, 39, 32, 17)                                                                                               \
+    X(NVFP4, 40, 64, 36)                                                                                               \
+    X(Q1_0, 41, 128, 18)                                                                                               \
+    X(Q2_0, 42, 64, 18)
 
 enum dtype {
 #define DTYPE_ENUM(name, number, elements, bytes) DTYPE_##name = (number),
