@@ -1,0 +1,116 @@
+/* The sampler chain (sample.h); docs/NUMERICS.md "Sampling" says bit by bit what is computed here. Pure functions over
+ * one row; called on the backend's team threads. */
+#include "sample/sample.h"
+
+#include <assert.h>
+#include <math.h>
+
+#include "base/err.h"
+#include "base/fmath.h"
+#include "base/rng.h"
+#include "sample/logprob.h"
+#include "sample/order.h"
+
+int sample_check(const cohort_sampling *s, int logprobs, uint32_t vocab, cohort_error *err) {
+    /* Each comparison is written so that NaN fails it. */
+    if (!(s->temperature >= 0.0f && s->temperature <= 100.0f))
+        return err_set(err, COHORT_E_ARGUMENT, "temperature", "temperature must be a number from 0 to 100");
+    if (s->top_k < 0) return err_set(err, COHORT_E_ARGUMENT, "top_k", "top_k must not be negative");
+    if (!(s->top_p >= 0.0f && s->top_p <= 1.0f))
+        return err_set(err, COHORT_E_ARGUMENT, "top_p", "top_p must be a number from 0 to 1");
+    if (!(s->min_p >= 0.0f && s->min_p <= 1.0f))
+        return err_set(err, COHORT_E_ARGUMENT, "min_p", "min_p must be a number from 0 to 1");
+    int most = vocab < COHORT_TOP_LOGPROBS_MAX ? (int)vocab : COHORT_TOP_LOGPROBS_MAX;
+    if (logprobs < -1 || logprobs > most)
+        return err_set(err, COHORT_E_ARGUMENT, "logprobs", "logprobs must be from -1 to %d", most);
+    return 0;
+}
+
+/* exp(scale * (x - max)) of one candidate: the same bits as in a pass over the whole row. */
+static double weight(const struct order *o, uint32_t id, float scale) {
+    float w;
+    o->ops->exp_shifted(&w, &o->x[id], 1, o->max, scale);
+    return w;
+}
+
+/* How many candidates pass top-k, top-p and min-p; at least the best one does. */
+static uint32_t keep(struct order *o, const struct sample_params *p, uint32_t k) {
+    uint32_t id, kept = 0;
+    double cut = INFINITY, mass = 0;
+    if (p->top_p < 1.0f) {
+        double all = 0;
+        if (k == o->n)
+            all = o->ops->sum_exp(o->x, o->n, o->max, 1.0f);
+        else
+            for (uint32_t i = 0; i < k && order_at(o, i, &id); i++) all += weight(o, id, 1.0f);
+        cut = (double)p->top_p * all;
+    }
+    float floor = p->min_p > 0.0f ? (float)((double)o->max + fmath_log((double)p->min_p)) : -INFINITY;
+    while (kept < k && order_at(o, kept, &id) && o->x[id] >= floor) {
+        kept++;
+        if (p->top_p < 1.0f) mass += weight(o, id, 1.0f);
+        if (mass >= cut) break;
+    }
+    assert(kept >= 1);
+    return kept;
+}
+
+/* The first of the best `kept` candidates at which the accumulated weight exceeds the share `u` of `all`. Rounding may
+ * leave `all` above the accumulated sum: then it is the last candidate that has any weight. */
+static uint32_t pick(struct order *o, uint32_t kept, float scale, double u, double all) {
+    uint32_t id, last = 0;
+    double sum = 0, target = u * all;
+    for (uint32_t i = 0; i < kept && order_at(o, i, &id); i++) {
+        double w = weight(o, id, scale);
+        if (w == 0) break; /* the rest has none either */
+        sum += w;
+        last = id;
+        if (sum > target) break;
+    }
+    return last;
+}
+
+static uint32_t draw(const struct vecops *ops, const struct sample_params *p, uint64_t position, const float *logits,
+                     float *scratch, uint32_t n, float max) {
+    struct order o;
+    order_init(&o, ops, logits, n, max, (uint32_t *)(void *)scratch);
+    float scale = 1.0f / p->temperature;
+    double u = rng_unit(p->seed, p->stream, position), all = 0;
+    uint32_t id, k = p->top_k > 0 && (uint32_t)p->top_k < n ? (uint32_t)p->top_k : n;
+    if (k == n && p->top_p >= 1.0f && !(p->min_p > 0.0f))
+        return pick(&o, n, scale, u, ops->sum_exp(logits, n, max, scale));
+    uint32_t kept = keep(&o, p, k);
+    for (uint32_t i = 0; i < kept && order_at(&o, i, &id); i++) all += weight(&o, id, scale);
+    return pick(&o, kept, scale, u, all);
+}
+
+/* A temperature whose inverse overflows is zero for every purpose. */
+static int is_greedy(const struct sample_params *p) {
+    return p->temperature == 0.0f || p->top_k == 1 || isinf(1.0f / p->temperature);
+}
+
+void sample_draw(const struct vecops *ops, const struct sample_params *params, uint64_t position, float *logits,
+                 float *scratch, uint32_t n, struct sample_result *out) {
+    _Static_assert(sizeof(float) == sizeof(uint32_t), "the scratch row holds ids");
+    out->token = -1;
+    out->logprob = NAN;
+    out->top_n = 0;
+    int64_t best = ops->argmax(logits, n);
+    if (best < 0 || isinf(logits[best])) return;
+    float max = logits[best];
+    out->token = (int32_t)best;
+    if (!is_greedy(params)) out->token = (int32_t)draw(ops, params, position, logits, scratch, n, max);
+    if (params->logprobs < 0) return;
+    logprob_fill(ops, logits, scratch, n, max, out->token, params->logprobs, out);
+}
+
+void sample_score(const struct vecops *ops, const float *logits, float *scratch, uint32_t n, int32_t next,
+                  int32_t logprobs, struct sample_result *out) {
+    out->token = -1;
+    out->logprob = NAN;
+    out->top_n = 0;
+    int64_t best = ops->argmax(logits, n);
+    if (best < 0 || isinf(logits[best])) return;
+    out->token = (int32_t)best;
+    logprob_fill(ops, logits, scratch, n, logits[best], next, logprobs, out);
+}

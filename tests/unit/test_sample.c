@@ -1,0 +1,334 @@
+/* The sampler against a naive one (whole sort, everything in the order that docs/NUMERICS.md states), against known
+ * distributions, and at its edges. */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "sample/sample.h"
+#include "vecops_naive.h"
+
+enum { ROW_MAX = 20000 };
+
+static float row[ROW_MAX], work[ROW_MAX], scratch[ROW_MAX];
+static const struct vecops *ops = &vecops_naive;
+
+static struct sample_params params(float temperature, int32_t top_k, float top_p, float min_p) {
+    return (struct sample_params){
+        .temperature = temperature, .top_k = top_k, .top_p = top_p, .min_p = min_p, .seed = 7, .logprobs = -1};
+}
+
+static struct sample_result draw(const struct sample_params *p, uint64_t position, uint32_t n) {
+    struct sample_result r;
+    memcpy(work, row, n * sizeof(float));
+    sample_draw(ops, p, position, work, scratch, n, &r);
+    return r;
+}
+
+/* ---- the naive sampler ---- */
+static int by_value(const void *a, const void *b) {
+    uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
+    if (row[i] != row[j]) return row[i] > row[j] ? -1 : 1;
+    return i < j ? -1 : i > j;
+}
+
+static uint32_t sorted[ROW_MAX];
+
+static int32_t naive_draw(const struct sample_params *p, uint64_t position, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) sorted[i] = i;
+    qsort(sorted, n, sizeof(sorted[0]), by_value);
+    float max = row[sorted[0]];
+    if (p->temperature == 0) return (int32_t)sorted[0];
+    float scale = 1.0f / p->temperature;
+    if (isinf(scale)) return (int32_t)sorted[0];
+    uint32_t kept = p->top_k > 0 && (uint32_t)p->top_k < n ? (uint32_t)p->top_k : n;
+    int plain = kept == n && p->top_p == 1 && p->min_p == 0;
+    if (p->top_p < 1) {
+        double all = 0, sum = 0;
+        if (kept == n)
+            all = naive_sum_exp(row, n, max, 1);
+        else
+            for (uint32_t i = 0; i < kept; i++) all += naive_exp1(row[sorted[i]], max, 1);
+        for (uint32_t i = 0; i < kept; i++) {
+            sum += naive_exp1(row[sorted[i]], max, 1);
+            if (sum >= (double)p->top_p * all) kept = i + 1;
+        }
+    }
+    if (p->min_p > 0) {
+        float floor = (float)((double)max + fmath_log(p->min_p));
+        while (row[sorted[kept - 1]] < floor) kept--;
+    }
+    double all = 0, sum = 0;
+    if (plain)
+        all = naive_sum_exp(row, n, max, scale);
+    else
+        for (uint32_t i = 0; i < kept; i++) all += naive_exp1(row[sorted[i]], max, scale);
+    double target = rng_unit(p->seed, p->stream, position) * all;
+    int32_t last = 0;
+    for (uint32_t i = 0; i < kept; i++) {
+        double w = naive_exp1(row[sorted[i]], max, scale);
+        if (w == 0) break;
+        last = (int32_t)sorted[i];
+        sum += w;
+        if (sum > target) break;
+    }
+    return last;
+}
+
+static double uniform(uint64_t *state) { return rng_unit(99, 1, (*state)++); }
+
+/* Rows of several characters: peaked, flat, full of ties, with minus infinities, of huge range. */
+static void fill_row(uint32_t n, int kind, uint64_t *state) {
+    for (uint32_t i = 0; i < n; i++) {
+        double u = uniform(state);
+        switch (kind) {
+        case 0:
+            row[i] = (float)(-log(u + 1e-12) * 3);
+            break;
+        case 1:
+            row[i] = (float)u;
+            break;
+        case 2:
+            row[i] = (float)((int)(u * 6) - 3);
+            break;
+        case 3:
+            row[i] = u < 0.5 ? -INFINITY : (float)(u * 20);
+            break;
+        case 4:
+            row[i] = (float)((u - 0.5) * 6e38);
+            break;
+        default:
+            row[i] = u < 0.5 ? 0.0f : -0.0f;
+        }
+    }
+    if (kind == 3) row[n - 1] = 1.0f;
+}
+
+static void equals_the_naive_sampler(void **state) {
+    static const uint32_t sizes[] = {1, 2, 3, 17, 255, 4097, ROW_MAX};
+    static const int32_t ks[] = {0, 1, 2, 40, 5000, 1 << 30};
+    static const float ts[] = {0, 1e-45f, 0.01f, 0.7f, 1, 1.7f, 100};
+    static const float ps[] = {1, 0, 0.1f, 0.5f, 0.95f, 0.9999999f};
+    static const float ms[] = {0, 0, 1e-30f, 0.05f, 0.9f, 1};
+    uint64_t random = 0;
+    for (unsigned round = 0; round < 1400; round++) {
+        uint32_t n = sizes[round % 7];
+        fill_row(n, (int)(round / 7 % 6), &random);
+        struct sample_params p = params(ts[(int)(uniform(&random) * 7)], ks[(int)(uniform(&random) * 6)],
+                                        ps[(int)(uniform(&random) * 6)], ms[(int)(uniform(&random) * 6)]);
+        p.seed = round;
+        p.stream = round % 3;
+        for (uint64_t position = 0; position < 4; position++) {
+            int32_t want = naive_draw(&p, position, n), got = draw(&p, position, n).token;
+            if (got != want)
+                fail_msg("n %u kind %u t %g k %d p %g m %g: %d instead of %d", n, round / 7 % 6, (double)p.temperature,
+                         p.top_k, (double)p.top_p, (double)p.min_p, got, want);
+        }
+    }
+}
+
+/* ---- distributions ---- */
+static void set_probabilities(const double *p, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) row[i] = (float)log(p[i]);
+}
+
+/* Draws many times and compares the counts with the expected probabilities: Pearson's statistic per degree of freedom
+ * stays far below 6 unless something is wrong. */
+static void expect_distribution(const struct sample_params *p, uint32_t n, const double *want) {
+    enum { DRAWS = 40000 };
+    uint32_t counts[16] = {0};
+    double statistic = 0;
+    unsigned possible = 0;
+    for (uint64_t i = 0; i < DRAWS; i++) {
+        int32_t token = draw(p, i, n).token;
+        assert_in_range(token, 0, n - 1);
+        counts[token]++;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        double expected = want[i] * DRAWS;
+        if (expected == 0) {
+            assert_int_equal(counts[i], 0);
+            continue;
+        }
+        statistic += (counts[i] - expected) * (counts[i] - expected) / expected;
+        possible++;
+    }
+    if (possible > 1) assert_true(statistic / (possible - 1) < 6);
+}
+
+static void draws_follow_the_distribution(void **state) {
+    static const double p[5] = {0.1, 0.4, 0.05, 0.25, 0.2};
+    set_probabilities(p, 5);
+    struct sample_params plain = params(1, 0, 1, 0);
+    expect_distribution(&plain, 5, p);
+    struct sample_params k2 = params(1, 2, 1, 0);
+    expect_distribution(&k2, 5, (double[]){0, 0.4 / 0.65, 0, 0.25 / 0.65, 0});
+    struct sample_params p80 = params(1, 0, 0.8f, 0); /* 0.4 + 0.25 + 0.2 reaches it */
+    expect_distribution(&p80, 5, (double[]){0, 0.4 / 0.85, 0, 0.25 / 0.85, 0.2 / 0.85});
+    struct sample_params k3p60 = params(1, 3, 0.6f, 0); /* 0.4 + 0.25 of 0.85 */
+    expect_distribution(&k3p60, 5, (double[]){0, 0.4 / 0.65, 0, 0.25 / 0.65, 0});
+    struct sample_params m45 = params(1, 0, 1, 0.45f); /* at least 0.18 */
+    expect_distribution(&m45, 5, (double[]){0, 0.4 / 0.85, 0, 0.25 / 0.85, 0.2 / 0.85});
+    double hot[5], sum = 0;
+    for (int i = 0; i < 5; i++) sum += sqrt(p[i]);
+    for (int i = 0; i < 5; i++) hot[i] = sqrt(p[i]) / sum;
+    struct sample_params t2 = params(2, 0, 1, 0);
+    expect_distribution(&t2, 5, hot);
+    /* The filters look at temperature 1, so that a hot request keeps the same candidates. */
+    struct sample_params t2p80 = params(2, 0, 0.8f, 0);
+    sum = sqrt(0.4) + sqrt(0.25) + sqrt(0.2);
+    expect_distribution(&t2p80, 5, (double[]){0, sqrt(0.4) / sum, 0, sqrt(0.25) / sum, sqrt(0.2) / sum});
+}
+
+static void streams_and_seeds_are_apart(void **state) {
+    for (uint32_t i = 0; i < 1000; i++) row[i] = 0;
+    struct sample_params a = params(1, 0, 1, 0), b = a, c = a;
+    b.stream = 1;
+    c.seed++;
+    int equal_b = 0, equal_c = 0;
+    for (uint64_t position = 0; position < 200; position++) {
+        int32_t first = draw(&a, position, 1000).token;
+        assert_int_equal(first, draw(&a, position, 1000).token);
+        equal_b += first == draw(&b, position, 1000).token;
+        equal_c += first == draw(&c, position, 1000).token;
+    }
+    assert_true(equal_b < 8 && equal_c < 8);
+}
+
+/* ---- edges ---- */
+static void greedy_takes_the_lowest_of_equals(void **state) {
+    struct sample_params p = params(0, 0, 1, 0);
+    for (uint32_t i = 0; i < 100; i++) row[i] = i == 41 || i == 77 ? 5.0f : 1.0f;
+    assert_int_equal(draw(&p, 0, 100).token, 41);
+    p = params(1, 1, 1, 0);
+    assert_int_equal(draw(&p, 3, 100).token, 41);
+    p = params(1, 0, 0, 0);
+    assert_int_equal(draw(&p, 4, 100).token, 41);
+    p = params(1, 0, 1, 1); /* min_p 1 keeps both */
+    int seen[2] = {0};
+    for (uint64_t position = 0; position < 64; position++) {
+        int32_t token = draw(&p, position, 100).token;
+        assert_true(token == 41 || token == 77);
+        seen[token == 77]++;
+    }
+    assert_true(seen[0] > 8 && seen[1] > 8);
+}
+
+static void no_finite_logits_is_no_token(void **state) {
+    struct sample_params greedy = params(0, 0, 1, 0), hot = params(1, 40, 0.9f, 0.1f);
+    greedy.logprobs = hot.logprobs = 5;
+    static const float poison[] = {NAN, INFINITY};
+    for (int i = 0; i < 2; i++) {
+        for (uint32_t j = 0; j < 64; j++) row[j] = (float)j;
+        row[20] = poison[i];
+        assert_int_equal(draw(&greedy, 0, 64).token, -1);
+        assert_int_equal(draw(&hot, 0, 64).token, -1);
+        assert_int_equal(draw(&hot, 0, 64).top_n, 0);
+        struct sample_result r;
+        sample_score(ops, row, scratch, 64, 3, 5, &r);
+        assert_int_equal(r.token, -1);
+        assert_true(isnan(r.logprob));
+    }
+    for (uint32_t j = 0; j < 64; j++) row[j] = -INFINITY;
+    assert_int_equal(draw(&greedy, 0, 64).token, -1);
+    assert_int_equal(draw(&hot, 0, 64).token, -1);
+    row[9] = -FLT_MAX;
+    assert_int_equal(draw(&greedy, 0, 64).token, 9);
+    assert_int_equal(draw(&hot, 0, 64).token, 9);
+}
+
+static void logprobs_are_those_of_the_whole_row(void **state) {
+    uint64_t random = 5;
+    fill_row(5000, 0, &random);
+    row[100] = row[4000] = 60; /* the best, twice */
+    row[7] = -INFINITY;
+    double sum = 0;
+    for (uint32_t i = 0; i < 5000; i++) sum += exp((double)row[i] - 60);
+    struct sample_params p = params(3, 100, 0.7f, 0.01f);
+    p.logprobs = COHORT_TOP_LOGPROBS_MAX;
+    struct sample_result r = draw(&p, 1, 5000);
+    assert_true(fabs((double)r.logprob - ((double)row[r.token] - 60 - log(sum))) < 1e-5);
+    assert_int_equal(r.top_n, COHORT_TOP_LOGPROBS_MAX);
+    assert_int_equal(r.top[0].id, 100);
+    assert_int_equal(r.top[1].id, 4000);
+    for (uint32_t i = 0; i < r.top_n; i++) {
+        double want = (double)row[r.top[i].id] - 60 - log(sum);
+        assert_true(fabs((double)r.top[i].logprob - want) < 1e-5);
+        if (i) assert_true(r.top[i - 1].logprob >= r.top[i].logprob);
+    }
+    struct sample_result score;
+    sample_score(ops, row, scratch, 5000, 7, 2, &score);
+    assert_int_equal(score.token, 100);
+    assert_true(isinf(score.logprob) && score.logprob < 0);
+    assert_int_equal(score.top_n, 2);
+    assert_int_equal(score.top[1].id, 4000);
+    assert_memory_equal(&score.top[1].logprob, &r.top[1].logprob, sizeof(float));
+    sample_score(ops, row, scratch, 5000, -1, 0, &score);
+    assert_true(isnan(score.logprob));
+    assert_int_equal(score.top_n, 0);
+    p.logprobs = 0;
+    struct sample_result only = draw(&p, 1, 5000);
+    assert_int_equal(only.token, r.token);
+    assert_memory_equal(&only.logprob, &r.logprob, sizeof(float));
+    assert_int_equal(only.top_n, 0);
+}
+
+static void short_rows_have_short_lists(void **state) {
+    row[0] = 1;
+    row[1] = -INFINITY;
+    row[2] = 3;
+    struct sample_params p = params(0, 0, 1, 0);
+    p.logprobs = 3;
+    struct sample_result r = draw(&p, 0, 3);
+    assert_int_equal(r.top_n, 2); /* a token that cannot be is not listed */
+    assert_int_equal(r.top[0].id, 2);
+    assert_int_equal(r.top[1].id, 0);
+}
+
+static void ranges_are_checked_on_both_sides(void **state) {
+    const cohort_sampling good = {.temperature = 1, .top_p = 1};
+    cohort_error err;
+    assert_int_equal(sample_check(&good, 20, 1000, &err), 0);
+    assert_int_equal(sample_check(&good, -1, 1000, &err), 0);
+#define REFUSED(name, bad)                                                                                             \
+    do {                                                                                                               \
+        cohort_sampling s = good;                                                                                      \
+        s.name = (bad);                                                                                                \
+        assert_int_equal(sample_check(&s, -1, 1000, &err), COHORT_E_ARGUMENT);                                         \
+        assert_string_equal(err.field, #name);                                                                         \
+    } while (0)
+    REFUSED(temperature, NAN);
+    REFUSED(temperature, -0.1f);
+    REFUSED(temperature, 100.5f);
+    REFUSED(temperature, INFINITY);
+    REFUSED(top_k, -1);
+    REFUSED(top_p, NAN);
+    REFUSED(top_p, -0.1f);
+    REFUSED(top_p, 1.1f);
+    REFUSED(min_p, NAN);
+    REFUSED(min_p, -0.1f);
+    REFUSED(min_p, 1.1f);
+    static const int bad[] = {-2, 21, INT32_MAX, INT32_MIN};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(sample_check(&good, bad[i], 1000, &err), COHORT_E_ARGUMENT);
+        assert_string_equal(err.field, "logprobs");
+    }
+    assert_int_equal(sample_check(&good, 4, 3, &err), COHORT_E_ARGUMENT);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equals_the_naive_sampler),     cmocka_unit_test(draws_follow_the_distribution),
+        cmocka_unit_test(streams_and_seeds_are_apart),  cmocka_unit_test(greedy_takes_the_lowest_of_equals),
+        cmocka_unit_test(no_finite_logits_is_no_token), cmocka_unit_test(logprobs_are_those_of_the_whole_row),
+        cmocka_unit_test(short_rows_have_short_lists),  cmocka_unit_test(ranges_are_checked_on_both_sides),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
