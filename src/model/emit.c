@@ -1,0 +1,259 @@
+/* The forward pass of a decoder, written once. Every layer is
+ *
+ *     x += post_norm(out * attend(rope(norm(q)), rope(norm(k)), v))      with q, k, v from h = norm(x)
+ *     x += post_norm(down * (act(gate) * up))                            with gate, up from h = norm(x)
+ *
+ * and the spec says which of the norms, biases and scales there are. In the last layer, once attention has stored the
+ * keys and values of all tokens, only the rows whose output is wanted go on (OP_SELECT).
+ *
+ * A register is known by what it holds, its width and whether its rows are tokens or outputs; layers of one shape share
+ * registers. */
+#include "model/emit.h"
+
+#include <assert.h>
+
+#include "base/mem.h"
+#include "model/rope.h"
+
+enum { OPS_PER_LAYER = 24, TENSORS_PER_LAYER = 24, OTHERS = 8 };
+
+enum role { X, H, QKV, QUERY, KEY, VALUE, MIXED, GATE_UP, GATE, UP };
+
+struct emitter {
+    const struct model_spec *spec;
+    struct program *p;
+    cohort_error *err;
+    int rc;      /* first failure; what is emitted after it is never used */
+    int outputs; /* 1 behind OP_SELECT: registers hold a row per output */
+    struct {
+        enum role role;
+        int outputs;
+    } regs[PROGRAM_REGS_MAX];
+};
+
+/* ---- Registers and tensors ---- */
+
+static int16_t view(struct emitter *e, enum role role, uint32_t width, int16_t parent, uint32_t offset) {
+    struct program *p = e->p;
+    for (uint32_t i = 0; i < p->n_regs; i++) {
+        const struct program_reg *r = &p->regs[i];
+        if (e->regs[i].role == role && e->regs[i].outputs == e->outputs && r->width == width && r->parent == parent &&
+            r->offset == offset)
+            return (int16_t)i;
+    }
+    if (p->n_regs == PROGRAM_REGS_MAX) {
+        if (!e->rc) e->rc = err_set(e->err, COHORT_E_UNSUPPORTED, NULL, "the layers have too many different widths");
+        return 0;
+    }
+    e->regs[p->n_regs].role = role;
+    e->regs[p->n_regs].outputs = e->outputs;
+    p->regs[p->n_regs] = (struct program_reg){.width = width, .parent = parent, .offset = offset};
+    return (int16_t)p->n_regs++;
+}
+
+static int16_t reg(struct emitter *e, enum role role, uint32_t width) { return view(e, role, width, -1, 0); }
+
+/* The program's index of a tensor of the file: `rows` of it, from the first; -1 for none. The embedding is the first
+ * of all and found again when the head is tied to it. */
+static int32_t tensor(struct emitter *e, const struct file_tensor *t, uint32_t rows) {
+    struct program *p = e->p;
+    if (!t) return -1;
+    if (t == e->spec->embedding && p->n_tensors) return 0;
+    p->tensors[p->n_tensors] = (struct program_tensor){.name = t->name,
+                                                       .type = (enum dtype)t->type,
+                                                       .rows = rows,
+                                                       .cols = (uint32_t)t->dims[0],
+                                                       .data = t->data,
+                                                       .bytes = t->bytes / t->dims[1] * rows};
+    return (int32_t)p->n_tensors++;
+}
+
+static struct op *add_op(struct emitter *e, enum op_kind kind, int16_t dst) {
+    struct op *op = &e->p->ops[e->p->n_ops++];
+    *op = (struct op){.kind = kind, .dst = dst, .a = -1, .b = -1, .c = -1, .tensor = -1, .bias = -1};
+    return op;
+}
+
+/* ---- Operations ---- */
+
+static void norm(struct emitter *e, int16_t dst, int16_t src, const struct file_tensor *weight) {
+    if (!weight) return;
+    struct op *op = add_op(e, OP_NORM, dst);
+    op->a = src;
+    op->tensor = tensor(e, weight, 1);
+    op->width = (uint32_t)weight->dims[0];
+    op->eps = e->spec->eps;
+}
+
+static void matmul(struct emitter *e, int16_t dst, int16_t src, const struct spec_matrix *m) {
+    struct op *op = add_op(e, OP_MATMUL, dst);
+    op->a = src;
+    op->tensor = tensor(e, m->weight, (uint32_t)m->weight->dims[1]);
+    op->bias = tensor(e, m->bias, 1);
+}
+
+static void rope(struct emitter *e, int16_t dst, uint32_t heads, const struct spec_attention *a) {
+    struct op *op = add_op(e, OP_ROPE, dst);
+    op->heads = heads;
+    op->width = a->key_width;
+    op->rope = a->rope;
+}
+
+static void add(struct emitter *e, int16_t dst, int16_t src) { add_op(e, OP_ADD, dst)->a = src; }
+
+static int16_t select_rows(struct emitter *e, enum role role, int16_t src) {
+    int16_t dst = reg(e, role, e->p->regs[src].width);
+    add_op(e, OP_SELECT, dst)->a = src;
+    return dst;
+}
+
+/* ---- Layers ---- */
+
+/* The group of layers with this window and these heads. */
+static uint32_t group_of(struct emitter *e, const struct spec_attention *a) {
+    struct program *p = e->p;
+    for (uint32_t i = 0; i < p->n_groups; i++) {
+        const struct program_group *g = &p->groups[i];
+        if (g->window == a->window && g->kv_heads == a->kv_heads && g->key_width == a->key_width &&
+            g->value_width == a->value_width)
+            return i;
+    }
+    if (p->n_groups == PROGRAM_GROUPS_MAX) {
+        if (!e->rc)
+            e->rc =
+                err_set(e->err, COHORT_E_UNSUPPORTED, NULL,
+                        "the layers have more than %d kinds of state (window, key/value heads)", PROGRAM_GROUPS_MAX);
+        return 0;
+    }
+    p->groups[p->n_groups] = (struct program_group){
+        .window = a->window, .kv_heads = a->kv_heads, .key_width = a->key_width, .value_width = a->value_width};
+    return p->n_groups++;
+}
+
+/* Attention of one layer, up to the mixed values of the heads; returns their register. */
+static int16_t attention(struct emitter *e, const struct spec_attention *a, int16_t h) {
+    uint32_t qw = a->heads * a->key_width, kw = a->kv_heads * a->key_width, vw = a->kv_heads * a->value_width;
+    int16_t q, k, v;
+    if (a->fused.weight) {
+        int16_t all = reg(e, QKV, qw + kw + vw);
+        matmul(e, all, h, &a->fused);
+        q = view(e, QUERY, qw, all, 0);
+        k = view(e, KEY, kw, all, qw);
+        v = view(e, VALUE, vw, all, qw + kw);
+    } else {
+        q = reg(e, QUERY, qw);
+        k = reg(e, KEY, kw);
+        v = reg(e, VALUE, vw);
+        matmul(e, q, h, &a->query);
+        matmul(e, k, h, &a->key);
+        matmul(e, v, h, &a->value);
+    }
+    norm(e, q, q, a->query_norm);
+    norm(e, k, k, a->key_norm);
+    rope(e, q, a->heads, a);
+    rope(e, k, a->kv_heads, a);
+
+    uint32_t group = group_of(e, a);
+    int16_t mixed = reg(e, MIXED, a->heads * a->value_width);
+    struct op *op = add_op(e, OP_ATTEND, mixed);
+    op->a = q;
+    op->b = k;
+    op->c = v;
+    op->width = a->key_width;
+    op->heads = a->heads;
+    op->kv_heads = a->kv_heads;
+    op->layer = e->p->n_layers;
+    op->scale = a->scale;
+    op->softcap = a->softcap;
+    e->p->layers[e->p->n_layers++] = (struct program_layer){.group = group, .slot = e->p->groups[group].layers++};
+    return mixed;
+}
+
+/* The gated feed-forward from h back into h. */
+static void gated(struct emitter *e, const struct spec_gated *g, int16_t h) {
+    int16_t gate, up;
+    if (g->fused.weight) {
+        int16_t both = reg(e, GATE_UP, 2 * g->width);
+        matmul(e, both, h, &g->fused);
+        gate = view(e, GATE, g->width, both, 0);
+        up = view(e, UP, g->width, both, g->width);
+    } else {
+        gate = reg(e, GATE, g->width);
+        up = reg(e, UP, g->width);
+        matmul(e, gate, h, &g->gate);
+        matmul(e, up, h, &g->up);
+    }
+    struct op *op = add_op(e, OP_GLU, gate);
+    op->a = gate;
+    op->b = up;
+    op->act = g->act;
+    matmul(e, h, gate, &g->down);
+}
+
+/* One layer on *x, which after the last layer is the register of the wanted rows. */
+static void layer(struct emitter *e, uint32_t i, int16_t *x) {
+    const struct spec_layer *l = &e->spec->layers[i];
+    int16_t h = reg(e, H, e->spec->width);
+    norm(e, h, *x, l->mixer_norm);
+    int16_t mixed = attention(e, &l->attention, h);
+    if (i == e->spec->n_layers - 1) {
+        e->outputs = 1;
+        *x = select_rows(e, X, *x);
+        mixed = select_rows(e, MIXED, mixed);
+        h = reg(e, H, e->spec->width);
+    }
+    matmul(e, h, mixed, &l->attention.out);
+    norm(e, h, h, l->mixer_post_norm);
+    add(e, *x, h);
+
+    norm(e, h, *x, l->ffn_norm);
+    gated(e, &l->gated, h);
+    norm(e, h, h, l->ffn_post_norm);
+    add(e, *x, h);
+}
+
+static void forward(struct emitter *e) {
+    const struct model_spec *spec = e->spec;
+    int16_t x = reg(e, X, spec->width);
+    struct op *op = add_op(e, OP_EMBED, x);
+    op->tensor = tensor(e, spec->embedding, spec->vocab);
+    op->scale = spec->embed_scale;
+    for (uint32_t i = 0; i < spec->n_layers; i++) layer(e, i, &x);
+    int16_t h = reg(e, H, spec->width);
+    norm(e, h, x, spec->output_norm);
+    op = add_op(e, OP_LOGITS, -1);
+    op->a = h;
+    op->tensor = tensor(e, spec->head, spec->vocab);
+    op->softcap = spec->logits_cap;
+}
+
+int emit_program(const struct model_spec *spec, struct program *out, cohort_error *err) {
+    size_t n = spec->n_layers;
+    _Static_assert(PROGRAM_LAYERS_MAX * OPS_PER_LAYER + OTHERS <= PROGRAM_OPS_MAX, "a program of all layers fits");
+    out->vocab = spec->vocab;
+    out->context_trained = spec->context_trained;
+    out->ops = mem_alloc(n * OPS_PER_LAYER + OTHERS, sizeof *out->ops);
+    out->tensors = mem_alloc(n * TENSORS_PER_LAYER + OTHERS, sizeof *out->tensors);
+    out->layers = mem_alloc(n, sizeof *out->layers);
+    out->regs = mem_alloc(PROGRAM_REGS_MAX, sizeof *out->regs);
+    if (!out->ops || !out->tensors || !out->layers || !out->regs)
+        return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a program of %zu layers", n);
+    for (uint32_t i = 0; i < spec->n_ropes; i++) {
+        out->n_ropes++;
+        int rc = rope_make(&spec->ropes[i], &out->ropes[i], err);
+        if (rc) return rc;
+    }
+    struct emitter e = {.spec = spec, .p = out, .err = err};
+    forward(&e);
+    assert(out->n_ops <= n * OPS_PER_LAYER + OTHERS && out->n_tensors <= n * TENSORS_PER_LAYER + OTHERS);
+    return e.rc;
+}
+
+void emit_free(struct program *program) {
+    for (uint32_t i = 0; i < program->n_ropes; i++) mem_free(program->ropes[i].frequency);
+    mem_free(program->ops);
+    mem_free(program->tensors);
+    mem_free(program->layers);
+    mem_free(program->regs);
+    *program = (struct program){0};
+}

@@ -1,0 +1,12 @@
+/* The forward pass, written once: spec -> program. */
+#ifndef MODEL_EMIT_H
+#define MODEL_EMIT_H
+
+#include "base/err.h"
+#include "model/spec.h"
+
+/* Fills *out (zeroed by the caller); emit_free frees what it holds, also after a failure. */
+int emit_program(const struct model_spec *spec, struct program *out, cohort_error *err);
+void emit_free(struct program *program);
+
+#endif
