@@ -1,0 +1,12 @@
+/* The reference attention, for the reference's table (vector_ref.c). */
+#ifndef BACKEND_CPU_ATTEND_REF_H
+#define BACKEND_CPU_ATTEND_REF_H
+
+#include "backend/cpu/kernels.h"
+
+void attend_ref(const struct attend_args *a);
+
+/* Floats of scratch per row beside its query and its weights of one page. */
+enum { ATTEND_ROW_FLOATS = 5 };
+
+#endif

@@ -1,0 +1,20 @@
+/* The constants of the fp32 functions (docs/NUMERICS.md, Elementwise), shared by the reference and the levels. */
+#ifndef BACKEND_CPU_EXP_CONSTANTS_H
+#define BACKEND_CPU_EXP_CONSTANTS_H
+
+#define EXP_LOG2E    0x1.715476p+0f
+#define EXP_ROUND    0x1.8p+23f      /* adding it rounds to an integer, kept in the low bits */
+#define EXP_LN2_HIGH 0x1.62e4p-1f    /* 15 bits, so that n times it is exact */
+#define EXP_LN2_LOW  0x1.7f7d1cp-20f /* ln 2 - EXP_LN2_HIGH, rounded */
+#define EXP_C2       0x1.fffffcp-2f  /* minimax for the relative error on |r| <= ln2 / 2 */
+#define EXP_C3       0x1.555492p-3f
+#define EXP_C4       0x1.5558f2p-5f
+#define EXP_C5       0x1.1239dap-7f
+#define EXP_C6       0x1.6a22bep-10f
+#define EXP_LOWEST   -0x1.5d589ep+6f /* the last x whose exp is a normal number; below it exp is +0 */
+#define EXP_HIGHEST  0x1.62e42ep+6f  /* the last x whose exp is finite */
+
+#define GELU_CUBIC 0.044715f
+#define GELU_SCALE 0.7978845608f /* sqrt(2 / pi) */
+
+#endif

@@ -1,0 +1,44 @@
+/* Scalar forms of the fp32 functions of docs/NUMERICS.md, for the reference kernels. The lane forms are in
+ * vector_lanes.h and repeat these sequences operation by operation. */
+#ifndef BACKEND_CPU_MATH_REF_H
+#define BACKEND_CPU_MATH_REF_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "backend/cpu/exp_constants.h"
+
+static inline float exp_ref(float x) {
+    float t = fmaf(x, EXP_LOG2E, EXP_ROUND), n = t - EXP_ROUND;
+    float r = fmaf(n, -EXP_LN2_HIGH, x);
+    r = fmaf(n, -EXP_LN2_LOW, r);
+    float p = EXP_C6;
+    p = fmaf(p, r, EXP_C5);
+    p = fmaf(p, r, EXP_C4);
+    p = fmaf(p, r, EXP_C3);
+    p = fmaf(p, r, EXP_C2);
+    p = fmaf(p, r, 1);
+    p = fmaf(p, r, 1);
+    if (x < EXP_LOWEST) return 0;
+    if (!(x <= EXP_HIGHEST)) return x + INFINITY; /* infinity, or x's NaN */
+    uint32_t scale, bits;
+    memcpy(&scale, &t, sizeof scale);
+    memcpy(&bits, &p, sizeof bits);
+    bits += scale << 23;
+    memcpy(&p, &bits, sizeof p);
+    return p;
+}
+
+static inline float tanh_ref(float u) { return 1 - 2 / (exp_ref(u + u) + 1); }
+
+static inline float softcap_ref(float x, float cap) { return cap * tanh_ref(x / cap); }
+
+/* Adds the sixteen partial sums. */
+static inline float lanes_total_ref(float lane[16]) {
+    for (int half = 8; half; half /= 2)
+        for (int i = 0; i < half; i++) lane[i] += lane[i + half];
+    return lane[0];
+}
+
+#endif
