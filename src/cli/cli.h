@@ -1,0 +1,71 @@
+/* The `cohort` program: options, commands, progress. Main thread. */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include <stdint.h>
+
+#include "cohort/cohort.h"
+
+struct cli_options {
+    const char *command;
+    /* model */
+    const char *model; /* NULL: the default model */
+    const char *cpu;
+    int64_t threads;
+    /* engine */
+    int64_t context, rows, batch_tokens, queue, kv_bytes, kv_tokens;
+    int no_pipeline;
+    /* server */
+    const char *host, *api_key, *alias;
+    int64_t port, drain_seconds;
+    int verbose;
+    /* one request */
+    const char *prompt, *file;
+    int64_t predict, top_k, seed;
+    double temperature, top_p, min_p;
+    int ignore_eos, chat;
+    /* score, tokenize, inspect, bench */
+    const char *ids, *rows_list;
+    int64_t bench_prompt, bench_repeats;
+    int json, special, no_bos;
+    const char *argument; /* the first word that is no option */
+};
+
+struct cli_command {
+    const char *name, *summary, *options; /* options: letters of the groups that it takes, see options.c */
+    int (*run)(const struct cli_options *options);
+};
+
+extern const struct cli_command cli_commands[]; /* ends with a NULL name */
+
+/* 0; 1: help was printed; 2: a mistake was printed. */
+int cli_parse(int argc, char **argv, const struct cli_command *command, struct cli_options *out);
+void cli_usage(void);
+void cli_help(const struct cli_command *command);
+
+/* "cohort: text" on stderr; returns 1. */
+int cli_fail(const cohort_error *error);
+int cli_failf(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* The model named by the options, or the default one; progress bar on a terminal. */
+int cli_open_model(const struct cli_options *options, int vocab_only, cohort_model **out);
+int cli_open_engine(const struct cli_options *options, cohort_model *model, const cohort_engine_options *base,
+                    cohort_engine **out);
+/* Path of the default model in a static buffer. */
+const char *cli_default_model(void);
+/* Whole file (or stdin for "-") into malloc'ed *out; at most CLI_FILE_MAX bytes. */
+enum { CLI_FILE_MAX = 256 << 20 };
+int cli_read_file(const char *path, char **out, size_t *len);
+/* A progress bar on stderr if that is a terminal; `what` at fraction 0..1. */
+void cli_progress(void *user, const char *what, double fraction);
+
+int cmd_serve(const struct cli_options *options);
+int cmd_run(const struct cli_options *options);
+int cmd_score(const struct cli_options *options);
+int cmd_perplexity(const struct cli_options *options);
+int cmd_bench(const struct cli_options *options);
+int cmd_tokenize(const struct cli_options *options);
+int cmd_inspect(const struct cli_options *options);
+int cmd_pull(const struct cli_options *options);
+
+#endif

@@ -1,0 +1,84 @@
+/* `cohort serve`: binds first, then loads in a thread of its own while the loop already answers /health. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "server/server.h"
+
+enum { CLOSE_GRACE_MS = 5000 };
+
+struct loading {
+    const struct cli_options *options;
+    struct server *server;
+    cohort_model *model;
+    cohort_engine *engine;
+};
+
+static void print_start(const struct loading *l) {
+    cohort_model_info info;
+    cohort_engine_options engine;
+    cohort_metrics metrics;
+    cohort_model_get_info(l->model, &info);
+    cohort_engine_get_options(l->engine, &engine);
+    cohort_metrics_get(l->engine, &metrics);
+    fprintf(stderr, "cohort %s: %s (%s, %.0f M weights, numerics version %d), cpu level %s, %d threads\n",
+            COHORT_VERSION, info.name, info.architecture, (double)info.parameters / 1e6, info.numerics_version,
+            info.cpu, info.threads);
+    fprintf(stderr, "  %u tokens of context per request, %u rows, %u waiting, %u tokens an iteration%s\n",
+            engine.context, engine.rows, engine.queue, engine.batch_tokens,
+            l->options->batch_tokens < l->options->rows ? " (raised to the number of rows)" : "");
+    fprintf(stderr, "  state budget: %.1f MiB for %llu tokens in %llu pages, precision f16\n",
+            (double)engine.kv_bytes / 1048576.0, (unsigned long long)engine.kv_tokens,
+            (unsigned long long)metrics.kv_pages_total);
+    fprintf(stderr, "  listening on http://%s:%u\n", l->options->host, server_port(l->server));
+}
+
+static void *load(void *argument) {
+    struct loading *l = argument;
+    if (cli_open_model(l->options, 0, &l->model) != 0 || cli_open_engine(l->options, l->model, NULL, &l->engine) != 0) {
+        server_abort(l->server);
+        return NULL;
+    }
+    print_start(l);
+    server_attach(l->server, l->model, l->engine);
+    return NULL;
+}
+
+/* "dir/gemma-3.gguf" -> "gemma-3" */
+static const char *model_name(const struct cli_options *options) {
+    static char name[256];
+    if (options->alias) return options->alias;
+    const char *path = options->model ? options->model : cli_default_model();
+    const char *slash = strrchr(path, '/');
+    snprintf(name, sizeof name, "%s", slash ? slash + 1 : path);
+    char *dot = strrchr(name, '.');
+    if (dot && dot != name) *dot = 0;
+    return name;
+}
+
+int cmd_serve(const struct cli_options *options) {
+    struct server_options server = {
+        .host = options->host,
+        .port = (uint16_t)options->port,
+        .api_key = options->api_key,
+        .model_name = model_name(options),
+        .drain_s = (uint32_t)options->drain_seconds,
+        .verbose = options->verbose,
+    };
+    struct loading l = {.options = options};
+    cohort_error error = {0};
+    if (server_open(&server, &l.server, &error) != 0) return cli_fail(&error);
+    pthread_t loader;
+    if (pthread_create(&loader, NULL, load, &l) != 0) {
+        server_close(l.server);
+        return cli_failf("cannot start a thread");
+    }
+    int rc = server_run(l.server);
+    pthread_join(loader, NULL);
+    server_close(l.server);
+    cohort_engine_close(l.engine, CLOSE_GRACE_MS);
+    cohort_model_close(l.model);
+    return rc ? 1 : 0;
+}

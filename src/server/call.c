@@ -1,0 +1,385 @@
+/* A generating request from its body to its reply (call.h). Loop thread, but for tokenise_and_submit, which runs on a
+ * helper. Invariant: a call is in the server's list from call_start to call_free; each choice with an id is in the
+ * server's map. */
+#include "server/call.h"
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "server/internal.h"
+
+static int64_t now_s(void) { return (int64_t)(clock_us() / 1000000); }
+
+/* ---- the end of a call ---- */
+
+static void drop_choice(struct choice *choice) {
+    struct server *server = choice->call->server;
+    if (choice->ticket) cohort_unreserve(server->engine, choice->ticket);
+    choice->ticket = 0;
+    if (choice->id) {
+        server_map_remove(server, choice);
+        cohort_drop(server->engine, choice->id);
+        choice->id = 0;
+    }
+}
+
+static void call_free(struct call *call) {
+    struct server *server = call->server;
+    for (size_t i = 0; i < call->choices_n; i++) {
+        struct choice *choice = &call->choices[i];
+        drop_choice(choice);
+        buf_free(&choice->text);
+        buf_free(&choice->logprobs);
+        buf_free(&choice->top_logprobs);
+        buf_free(&choice->offsets);
+        buf_free(&choice->tokens);
+    }
+    for (size_t i = 0; i < call->prompts_n; i++) mem_free(call->prompts[i].ids);
+    mem_free(call->prompts);
+    mem_free(call->choices);
+    free(call->params.messages);
+    json_decref(call->body);
+    if (call->closed) event_free(call->closed);
+    if (call->prev)
+        call->prev->next = call->next;
+    else
+        server->calls = call->next;
+    if (call->next) call->next->prev = call->prev;
+    server->calls_open--;
+    mem_free(call);
+}
+
+/* The connection belongs to evhttp again: no callback of ours may point at this call. */
+static void let_go(struct call *call) {
+    if (call->closed) event_free(call->closed);
+    call->closed = NULL;
+    if (call->http) {
+        struct evhttp_connection *connection = evhttp_request_get_connection(call->http);
+        if (connection) evhttp_connection_set_closecb(connection, NULL, NULL);
+    }
+    call->http = NULL;
+}
+
+static void answer_error(struct call *call, const cohort_error *error) {
+    struct evhttp_request *http = call->http;
+    let_go(call);
+    if (http) reply_error(http, error);
+    call_free(call);
+}
+
+/* The client is gone: nothing is written any more, its choices end now. */
+static void client_gone(struct call *call) {
+    call->gone = 1;
+    let_go(call);
+    if (!call->in_pool) call_free(call);
+}
+
+/* evhttp closed the connection by itself (write failed, timed out). */
+static void on_connection_closed(struct evhttp_connection *connection, void *argument) {
+    (void)connection;
+    struct call *call = argument;
+    call->http = NULL;
+    client_gone(call);
+}
+
+/* The peer closed its end while evhttp is not reading. Freeing the connection also frees the request. */
+static void on_peer_closed(evutil_socket_t fd, short what, void *argument) {
+    (void)fd;
+    (void)what;
+    struct call *call = argument;
+    struct evhttp_connection *connection = evhttp_request_get_connection(call->http);
+    client_gone(call); /* takes our callbacks off first */
+    if (connection) evhttp_connection_free(connection);
+}
+
+static void watch_client(struct call *call) {
+    struct evhttp_connection *connection = evhttp_request_get_connection(call->http);
+    evhttp_connection_set_closecb(connection, on_connection_closed, call);
+    evutil_socket_t fd = bufferevent_getfd(evhttp_connection_get_bufferevent(connection));
+    call->closed = event_new(call->server->base, fd, EV_CLOSED | EV_PERSIST, on_peer_closed, call);
+    if (call->closed) event_add(call->closed, NULL);
+}
+
+/* ---- writing ---- */
+
+static size_t unsent(const struct call *call) {
+    struct evhttp_connection *connection = evhttp_request_get_connection(call->http);
+    return evbuffer_get_length(bufferevent_get_output(evhttp_connection_get_bufferevent(connection)));
+}
+
+static void on_sent(struct evhttp_connection *connection, void *argument) {
+    (void)connection;
+    call_pump(argument);
+}
+
+static void send_raw(struct call *call, const char *bytes, size_t len) {
+    struct evbuffer *chunk = evbuffer_new();
+    if (!chunk) return;
+    evbuffer_add(chunk, bytes, len);
+    evhttp_send_reply_chunk_with_cb(call->http, chunk, on_sent, call);
+    evbuffer_free(chunk);
+    call->last_write_s = now_s();
+}
+
+static int send_piece(struct call *call, const struct buf *piece) {
+    struct buf frame = {0};
+    int rc = buf_adds(&frame, "data: ");
+    if (!rc) rc = buf_add(&frame, piece->data, piece->len);
+    if (!rc) rc = buf_adds(&frame, "\n\n");
+    if (!rc) send_raw(call, frame.data, frame.len);
+    buf_free(&frame);
+    return rc;
+}
+
+static void begin_stream(struct call *call) {
+    struct evkeyvalq *headers = evhttp_request_get_output_headers(call->http);
+    evhttp_add_header(headers, "Content-Type", "text/event-stream; charset=utf-8");
+    evhttp_add_header(headers, "Cache-Control", "no-cache");
+    evhttp_add_header(headers, "X-Accel-Buffering", "no");
+    evhttp_send_reply_start(call->http, 200, "OK");
+    call->streaming = 1;
+    call->last_write_s = now_s();
+}
+
+static void end_stream(struct call *call) {
+    struct evhttp_request *http = call->http;
+    let_go(call);
+    evhttp_send_reply_end(http);
+    call_free(call);
+}
+
+static void stream_failed(struct call *call, const cohort_error *error) {
+    struct buf piece = {0};
+    if (error_json(&piece, error) == 0) send_piece(call, &piece);
+    buf_free(&piece);
+    end_stream(call);
+}
+
+static void fail(struct call *call, const cohort_error *error) {
+    if (call->streaming)
+        stream_failed(call, error);
+    else
+        answer_error(call, error);
+}
+
+static void finish_stream(struct call *call) {
+    struct buf piece = {0};
+    if (call->params.include_usage && call->dialect->usage_piece(call, &piece) == 0) send_piece(call, &piece);
+    buf_free(&piece);
+    static const char done[] = "data: [DONE]\n\n";
+    send_raw(call, done, sizeof done - 1);
+    end_stream(call);
+}
+
+static void finish_whole(struct call *call) {
+    struct buf body = {0};
+    cohort_error error = {0};
+    if (call->dialect->whole(call, &body) != 0) {
+        err_set(&error, COHORT_E_MEMORY, NULL, "no memory for the reply");
+        answer_error(call, &error);
+    } else {
+        struct evhttp_request *http = call->http;
+        let_go(call);
+        reply_json(http, 200, body.data, body.len);
+        call_free(call);
+    }
+    buf_free(&body);
+}
+
+/* ---- events ---- */
+
+/* Takes in one event; a code if the call cannot go on. */
+static int take_event(struct choice *choice, const cohort_event *event, cohort_error *err) {
+    struct call *call = choice->call;
+    if (event->type == COHORT_EVENT_FINISH) {
+        choice->finished = 1;
+        choice->finish = event->finish;
+        choice->stats = event->stats;
+        if (event->finish == COHORT_FINISH_ERROR)
+            return err_set(err, event->error, NULL, "%s", event->error_text ? event->error_text : "");
+        if (event->finish == COHORT_FINISH_CANCELLED)
+            return err_set(err, COHORT_E_CLOSED, NULL, "the server is shutting down");
+    }
+    if (event->type == COHORT_EVENT_PROMPT) return 0;
+    struct buf piece = {0};
+    int rc = call->streaming ? call->dialect->piece(choice, event, &piece) : call->dialect->collect(choice, event);
+    if (!rc && piece.len) rc = send_piece(call, &piece);
+    buf_free(&piece);
+    if (!rc && choice->text.len > SERVER_RESULT_BYTES_MAX) rc = COHORT_E_LIMIT;
+    return rc ? err_set(err, rc, NULL, "no memory for the reply") : 0;
+}
+
+/* 1 if the call is still there. */
+static int pump_choice(struct choice *choice) {
+    struct call *call = choice->call;
+    cohort_event event;
+    while (!choice->finished && (!call->streaming || unsent(call) < SERVER_OUTPUT_MAX) &&
+           cohort_next(call->server->engine, choice->id, &event) == COHORT_OK) {
+        cohort_error error = {0};
+        if (take_event(choice, &event, &error) != 0) {
+            fail(call, &error);
+            return 0;
+        }
+    }
+    if (choice->finished && choice->id) {
+        drop_choice(choice);
+        call->finished_n++;
+    }
+    return 1;
+}
+
+void call_pump(struct call *call) {
+    if (call->in_pool || call->gone || !call->http) return;
+    for (size_t i = 0; i < call->choices_n; i++)
+        if (!pump_choice(&call->choices[i])) return;
+    if (call->finished_n < call->choices_n) return;
+    if (call->streaming)
+        finish_stream(call);
+    else
+        finish_whole(call);
+}
+
+void call_tick(struct call *call, int64_t now) {
+    if (call->streaming && call->http && now - call->last_write_s >= SERVER_COMMENT_S && unsent(call) == 0)
+        send_raw(call, ": still working\n\n", 17);
+}
+
+void call_cancel(struct call *call) {
+    for (size_t i = 0; i < call->choices_n; i++)
+        if (call->choices[i].id) cohort_cancel(call->server->engine, call->choices[i].id);
+}
+
+/* ---- the helper's part ---- */
+
+static int prompt_ids(struct call *call, struct prompt *prompt, cohort_error *err) {
+    const cohort_model *model = call->server->model;
+    if (call->params.messages)
+        return cohort_chat_render(model, call->params.messages, strlen(call->params.messages), 1, &prompt->ids,
+                                  &prompt->ids_n, err);
+    if (!prompt->text) return 0;
+    int rc =
+        cohort_tokenize(model, prompt->text, prompt->text_len, COHORT_TOKENIZE_BOS, &prompt->ids, &prompt->ids_n, err);
+    if (!rc && prompt->ids_n == 0)
+        rc = err_set(err, COHORT_E_ARGUMENT, "prompt", "prompt is empty and the vocabulary has no begin token");
+    return rc;
+}
+
+static int submit_choice(struct call *call, struct choice *choice, const struct prompt *prompt, cohort_error *err) {
+    const struct params *p = &call->params;
+    cohort_request request;
+    cohort_request_defaults(&request);
+    request.prompt = prompt->ids;
+    request.prompt_n = prompt->ids_n;
+    request.max_tokens = p->max_tokens;
+    request.sampling = p->sampling;
+    request.sampling.choice = choice->index % p->n;
+    request.stops = p->stops;
+    request.stops_n = p->stops_n;
+    request.stop_ids = p->stop_ids;
+    request.stop_ids_n = p->stop_ids_n;
+    request.ignore_eos = p->ignore_eos;
+    request.logprobs = p->logprobs;
+    request.user = choice;
+    cohort_ticket ticket = choice->ticket;
+    choice->ticket = 0;
+    return cohort_submit(call->server->engine, ticket, &request, &choice->id, err);
+}
+
+static void tokenise_and_submit(struct pool_job *job) {
+    struct call *call = (struct call *)job;
+    int rc = 0;
+    for (size_t i = 0; i < call->prompts_n && !rc; i++) rc = prompt_ids(call, &call->prompts[i], &call->error);
+    for (size_t i = 0; i < call->choices_n && !rc; i++)
+        rc = submit_choice(call, &call->choices[i], &call->prompts[i / call->params.n], &call->error);
+    if (rc && !call->error.code) call->error.code = rc;
+}
+
+static void after_submit(struct pool_job *job) {
+    struct call *call = (struct call *)job;
+    call->in_pool = 0;
+    for (size_t i = 0; i < call->choices_n; i++)
+        if (call->choices[i].id) server_map_add(call->server, &call->choices[i]);
+    if (call->gone) {
+        call_free(call);
+        return;
+    }
+    if (call->error.code) {
+        cohort_error error = call->error;
+        answer_error(call, &error);
+        return;
+    }
+    if (call->params.stream) {
+        begin_stream(call);
+        for (size_t i = 0; i < call->choices_n; i++) {
+            struct buf piece = {0};
+            if (call->dialect->piece(&call->choices[i], NULL, &piece) == 0 && piece.len) send_piece(call, &piece);
+            buf_free(&piece);
+        }
+    }
+    call_pump(call);
+}
+
+/* ---- the start ---- */
+
+static int make_choices(struct call *call, cohort_error *err) {
+    size_t n = call->prompts_n * call->params.n;
+    call->choices = mem_zalloc(n, sizeof *call->choices);
+    if (!call->choices) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for %zu choices", n);
+    call->choices_n = n;
+    for (size_t i = 0; i < n; i++) {
+        struct choice *choice = &call->choices[i];
+        choice->call = call;
+        choice->index = (uint32_t)i;
+        choice->text.max = choice->logprobs.max = SERVER_RESULT_BYTES_MAX;
+        choice->tokens.max = choice->offsets.max = choice->top_logprobs.max = SERVER_RESULT_BYTES_MAX;
+        int rc = cohort_reserve(call->server->engine, &choice->ticket, err);
+        if (rc) return rc;
+    }
+    /* All choices share one seed, each with its own random stream; drawn here so that they do when none was given. */
+    if (!call->params.sampling.has_seed) {
+        call->params.sampling.seed = rng_entropy() >> 1;
+        call->params.sampling.has_seed = 1;
+    }
+    return 0;
+}
+
+void call_start(struct server *server, const struct dialect *dialect, struct evhttp_request *http, json_t *body) {
+    cohort_error error = {0};
+    struct call *call = mem_zalloc(1, sizeof *call);
+    if (!call) {
+        json_decref(body);
+        err_set(&error, COHORT_E_MEMORY, NULL, "no memory for the request");
+        reply_error(http, &error);
+        return;
+    }
+    call->server = server;
+    call->dialect = dialect;
+    call->http = http;
+    call->body = body;
+    call->created = (int64_t)time(NULL);
+    call->job.work = tokenise_and_submit;
+    call->job.done = after_submit;
+    snprintf(call->id, sizeof call->id, "%s%016llx%08llx", dialect->id_prefix, (unsigned long long)rng_entropy(),
+             (unsigned long long)++server->calls_started & 0xffffffff);
+    call->next = server->calls;
+    if (server->calls) server->calls->prev = call;
+    server->calls = call;
+    server->calls_open++;
+    int rc = dialect->parse(call, body, &error);
+    if (!rc) rc = make_choices(call, &error);
+    if (rc) {
+        answer_error(call, &error);
+        return;
+    }
+    watch_client(call);
+    call->in_pool = 1;
+    pool_add(server->pool, &call->job);
+}

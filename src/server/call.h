@@ -1,0 +1,104 @@
+/* One HTTP request that generates: its parameters, its choices (each a request to the engine) and how its reply is
+ * written. All of it belongs to the loop's thread, except between pool_add and the job's `done`, when a helper has
+ * `prompts`, `choices` and `error` to itself.
+ *
+ *   parse (loop) -> reserve (loop) -> tokenise + submit (helper) -> stream or collect (loop) -> reply -> free
+ *
+ * A client that goes away sets `gone`: the choices are cancelled and dropped, and nothing is written any more. */
+#ifndef SERVER_CALL_H
+#define SERVER_CALL_H
+
+#include <event2/event.h>
+#include <event2/http.h>
+#include <jansson.h>
+
+#include "base/buf.h"
+#include "server/pool.h"
+#include "server/server.h"
+
+struct call;
+
+struct choice {
+    struct call *call;
+    uint32_t index;
+    cohort_ticket ticket; /* 0 once used */
+    cohort_id id;         /* 0 before the submit and after the drop */
+    struct choice *map_next;
+    struct buf text;                          /* what was generated: replies that are not streamed */
+    struct buf logprobs;                      /* JSON values written so far, by the dialect */
+    struct buf top_logprobs, offsets, tokens; /* legacy completions keep theirs in columns */
+    uint32_t text_offset;                     /* characters of text so far */
+    int begun;                                /* the stream's opening chunk is out */
+    int finished;
+    cohort_finish finish;
+    cohort_stats stats;
+};
+
+struct prompt {
+    const char *text; /* in the body's JSON; NULL: ids */
+    size_t text_len;
+    int32_t *ids; /* owned */
+    size_t ids_n;
+};
+
+struct params {
+    int stream, include_usage;
+    uint32_t max_tokens; /* UINT32_MAX: not given */
+    uint32_t n;
+    cohort_sampling sampling;
+    int logprobs; /* -1: none */
+    int ignore_eos;
+    cohort_span stops[COHORT_STOPS_MAX]; /* in the body's JSON */
+    size_t stops_n;
+    int32_t stop_ids[COHORT_STOP_IDS_MAX];
+    size_t stop_ids_n;
+    char *messages; /* chat: JSON text of the messages, owned */
+};
+
+/* How one API speaks. Functions that write append to `out` (JSON, without the SSE frame). */
+struct dialect {
+    const char *path;
+    const char *id_prefix;
+    /* Fills call->params and call->prompts from the body; a code with the field's name on failure. */
+    int (*parse)(struct call *call, const json_t *body, cohort_error *err);
+    /* A piece of a choice's stream: an opening piece (event NULL), a token, the finish. Leaves `out` empty if there is
+     * nothing to say. */
+    int (*piece)(struct choice *choice, const cohort_event *event, struct buf *out);
+    /* Collects a token (or finish) event for a reply that is not streamed. */
+    int (*collect)(struct choice *choice, const cohort_event *event);
+    int (*usage_piece)(struct call *call, struct buf *out); /* the last piece of a stream that asked for usage */
+    int (*whole)(struct call *call, struct buf *out);
+};
+
+extern const struct dialect dialect_completions, dialect_chat;
+
+struct call {
+    struct pool_job job; /* first member */
+    struct server *server;
+    const struct dialect *dialect;
+    struct evhttp_request *http; /* NULL once the reply is complete or the client is gone */
+    struct event *closed;        /* the peer closed its end */
+    struct call *prev, *next;    /* the server's list */
+    json_t *body;
+    struct params params;
+    struct prompt *prompts;
+    size_t prompts_n;
+    struct choice *choices;
+    size_t choices_n, finished_n;
+    char id[48];
+    int64_t created;
+    cohort_error error; /* set by the helper: answered instead of the reply */
+    int in_pool, gone, streaming;
+    int64_t last_write_s;
+};
+
+/* Entry points from the routes: parses `body` (owned from here on) and starts the call, or answers an error. */
+void call_start(struct server *server, const struct dialect *dialect, struct evhttp_request *http, json_t *body);
+/* Reads what its choices have to say, as far as the client's unsent output allows. */
+void call_pump(struct call *call);
+/* A comment line if the stream was silent for SERVER_COMMENT_S. */
+void call_tick(struct call *call, int64_t now_s);
+/* Cancels everything (drain ran out). The finish events end the call. */
+void call_cancel(struct call *call);
+
+#endif

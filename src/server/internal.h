@@ -1,0 +1,51 @@
+/* What the server's files share: the server object and replying. Loop thread only. */
+#ifndef SERVER_INTERNAL_H
+#define SERVER_INTERNAL_H
+
+#include <event2/event.h>
+#include <event2/http.h>
+#include <stdatomic.h>
+
+#include "server/call.h"
+#include "server/pool.h"
+#include "server/server.h"
+
+enum { ID_BUCKETS = 4096 };
+
+struct server {
+    struct server_options options;
+    struct event_base *base;
+    struct evhttp *http;
+    struct evhttp_bound_socket *socket;
+    struct event *engine_readable, *tick, *attached, *term, *interrupt;
+    struct pool *pool;
+    cohort_model *model; /* NULL while loading */
+    cohort_engine *engine;
+    _Atomic(cohort_model *) new_model;
+    _Atomic(cohort_engine *) new_engine;
+    _Atomic int aborted;
+    struct call *calls;
+    struct choice *by_id[ID_BUCKETS];
+    uint64_t calls_open, requests_http, calls_started;
+    int draining, stopping;
+    int64_t drain_until_s;
+    int64_t started;
+    uint16_t port;
+};
+
+/* Replies. Each ends the request. */
+void reply_json(struct evhttp_request *http, int status, const char *json, size_t len);
+/* OpenAI's error shape: {"error":{message,type,param,code}}; status and type follow from the code. */
+void reply_error(struct evhttp_request *http, const cohort_error *error);
+void reply_status(struct evhttp_request *http, int status, const char *type, const char *message);
+/* The JSON of an error, for streams. */
+int error_json(struct buf *out, const cohort_error *error);
+int error_status(int code);
+
+void server_map_add(struct server *server, struct choice *choice);
+void server_map_remove(struct server *server, struct choice *choice);
+
+/* The Prometheus text of /metrics. */
+int metrics_text(struct server *server, struct buf *out);
+
+#endif

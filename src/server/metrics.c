@@ -1,0 +1,79 @@
+/* /metrics in Prometheus' text format, from one snapshot of the engine. Loop thread. */
+#include "base/buf.h"
+#include "server/internal.h"
+
+static int counter(struct buf *out, const char *name, const char *help, uint64_t value) {
+    return buf_addf(out, "# HELP cohort_%s %s\n# TYPE cohort_%s counter\ncohort_%s %llu\n", name, help, name, name,
+                    (unsigned long long)value);
+}
+
+static int gauge(struct buf *out, const char *name, const char *help, uint64_t value) {
+    return buf_addf(out, "# HELP cohort_%s %s\n# TYPE cohort_%s gauge\ncohort_%s %llu\n", name, help, name, name,
+                    (unsigned long long)value);
+}
+
+static int seconds(struct buf *out, const char *name, const char *help, uint64_t us) {
+    return buf_addf(out, "# HELP cohort_%s %s\n# TYPE cohort_%s counter\ncohort_%s %.6f\n", name, help, name, name,
+                    (double)us / 1e6);
+}
+
+static int histogram(struct buf *out, const char *name, const char *help, const cohort_histogram *h) {
+    int rc = buf_addf(out, "# HELP cohort_%s %s\n# TYPE cohort_%s histogram\n", name, help, name);
+    uint64_t below = 0;
+    for (int i = 0; i < COHORT_HISTOGRAM_BUCKETS - 1 && !rc; i++) {
+        below += h->buckets[i];
+        rc = buf_addf(out, "cohort_%s_bucket{le=\"%g\"} %llu\n", name, cohort_histogram_bounds_s[i],
+                      (unsigned long long)below);
+    }
+    if (!rc)
+        rc = buf_addf(out, "cohort_%s_bucket{le=\"+Inf\"} %llu\ncohort_%s_sum %.6f\ncohort_%s_count %llu\n", name,
+                      (unsigned long long)h->count, name, h->sum, name, (unsigned long long)h->count);
+    return rc;
+}
+
+static int finishes(struct buf *out, const cohort_metrics *m) {
+    return buf_addf(
+        out,
+        "# HELP cohort_requests_finished_total Requests that ended, by reason.\n"
+        "# TYPE cohort_requests_finished_total counter\n"
+        "cohort_requests_finished_total{reason=\"stop\"} %llu\ncohort_requests_finished_total{reason=\"length\"} %llu\n"
+        "cohort_requests_finished_total{reason=\"cancelled\"} %llu\ncohort_requests_finished_total{reason=\"error\"} "
+        "%llu\n",
+        (unsigned long long)m->requests_finished_stop, (unsigned long long)m->requests_finished_length,
+        (unsigned long long)m->requests_cancelled, (unsigned long long)m->requests_failed);
+}
+
+static int counters(struct buf *out, const cohort_metrics *m) {
+    int rc = counter(out, "requests_submitted_total", "Requests given to the engine.", m->requests_submitted);
+    if (!rc)
+        rc = counter(out, "requests_refused_total", "Requests refused because the line was full.", m->requests_refused);
+    if (!rc) rc = finishes(out, m);
+    if (!rc) rc = counter(out, "prompt_tokens_total", "Prompt tokens read.", m->prompt_tokens);
+    if (!rc) rc = counter(out, "cached_tokens_total", "Prompt tokens taken from stored state.", m->cached_tokens);
+    if (!rc) rc = counter(out, "generated_tokens_total", "Tokens generated.", m->generated_tokens);
+    if (!rc) rc = counter(out, "iterations_total", "Forward passes.", m->iterations);
+    if (!rc) rc = counter(out, "iteration_tokens_total", "Tokens in all forward passes.", m->iteration_tokens);
+    if (!rc) rc = seconds(out, "step_build_seconds_total", "Time spent planning iterations.", m->step_build_us);
+    if (!rc) rc = seconds(out, "step_forward_seconds_total", "Time spent in forward passes.", m->step_forward_us);
+    if (!rc) rc = seconds(out, "step_deliver_seconds_total", "Time spent delivering tokens.", m->step_deliver_us);
+    if (!rc)
+        rc = seconds(out, "step_gap_seconds_total", "Time the compute team waited between iterations.", m->step_gap_us);
+    return rc;
+}
+
+int metrics_text(struct server *server, struct buf *out) {
+    cohort_metrics m;
+    cohort_metrics_get(server->engine, &m);
+    int rc = counters(out, &m);
+    if (!rc) rc = gauge(out, "rows_running", "Requests that decode.", m.rows_running);
+    if (!rc) rc = gauge(out, "rows_preparing", "Requests whose prompt is being read.", m.rows_preparing);
+    if (!rc) rc = gauge(out, "rows_waiting", "Requests in the waiting line.", m.rows_waiting);
+    if (!rc) rc = gauge(out, "kv_pages", "Pages of state in all.", m.kv_pages_total);
+    if (!rc) rc = gauge(out, "kv_pages_used", "Pages of state in use.", m.kv_pages_used);
+    if (!rc) rc = gauge(out, "healthy", "1 while the engine can go on.", (uint64_t)(m.healthy != 0));
+    if (!rc) rc = histogram(out, "time_to_first_token_seconds", "From submit to the first token.", &m.ttft_s);
+    if (!rc) rc = histogram(out, "inter_token_seconds", "Between two tokens of a request.", &m.inter_token_s);
+    if (!rc) rc = histogram(out, "request_seconds", "From submit to the end.", &m.e2e_s);
+    if (!rc) rc = histogram(out, "queue_seconds", "From submit to admission.", &m.queue_s);
+    return rc;
+}

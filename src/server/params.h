@@ -1,0 +1,36 @@
+/* Reading request bodies: strict types, every field by name, null means absent. Loop thread; pure apart from the call
+ * it fills. */
+#ifndef SERVER_PARAMS_H
+#define SERVER_PARAMS_H
+
+#include <jansson.h>
+
+#include "server/call.h"
+
+/* Typed fields. Absent or null: *out untouched, 0. Wrong type or outside [low, high]: E_ARGUMENT naming the field. */
+int field_bool(const json_t *body, const char *name, int *out, cohort_error *err);
+int field_integer(const json_t *body, const char *name, int64_t low, int64_t high, int64_t *out, cohort_error *err);
+int field_number(const json_t *body, const char *name, double low, double high, float *out, cohort_error *err);
+
+/* The fields that all generating endpoints share: stream, stream_options, sampling, stop, max_tokens, n. */
+int params_common(struct call *call, const json_t *body, cohort_error *err);
+/* An array of token ids into mem_alloc'ed *out; `field` for messages. */
+int params_ids(const json_t *array, const char *field, int32_t **out, size_t *n, cohort_error *err);
+
+/* Whether a field name is one that the endpoint knows; used for the header that names the others. */
+enum field_kind {
+    FIELD_READ,    /* read by this server */
+    FIELD_NEUTRAL, /* known and harmless to skip: metadata without influence on the answer */
+    FIELD_REFUSED  /* known and not available: refused unless null or at its neutral value */
+};
+struct known_field {
+    const char *name;
+    enum field_kind kind;
+    const char *neutral; /* REFUSED: JSON of the value that changes nothing, or NULL */
+};
+/* Refuses FIELD_REFUSED ones, and writes the unknown names into `unknown` (comma-separated, printable, at most cap
+ * bytes). */
+int params_known(const json_t *body, const struct known_field *fields, size_t n, char *unknown, size_t cap,
+                 cohort_error *err);
+
+#endif

@@ -1,0 +1,102 @@
+/* Short replies: JSON bodies and errors in OpenAI's shape. Loop thread. */
+#include <event2/buffer.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "server/internal.h"
+
+struct status_of {
+    int code, status;
+    const char *type, *name;
+};
+
+static const struct status_of statuses[] = {
+    {COHORT_E_ARGUMENT, 400, "invalid_request_error", "invalid_value"},
+    {COHORT_E_CONTEXT, 400, "invalid_request_error", "context_length_exceeded"},
+    {COHORT_E_CAPACITY, 400, "invalid_request_error", "capacity_exceeded"},
+    {COHORT_E_LIMIT, 400, "invalid_request_error", "limit_exceeded"},
+    {COHORT_E_UNSUPPORTED, 400, "invalid_request_error", "unsupported_value"},
+    {COHORT_E_NOT_FOUND, 404, "invalid_request_error", "not_found"},
+    {COHORT_E_BUSY, 429, "rate_limit_error", "queue_full"},
+    {COHORT_E_CLOSED, 503, "server_error", "shutting_down"},
+    {COHORT_E_MEMORY, 503, "server_error", "out_of_memory"},
+};
+
+static const struct status_of *find_status(int code) {
+    static const struct status_of internal = {0, 500, "server_error", "internal_error"};
+    for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++)
+        if (statuses[i].code == code) return &statuses[i];
+    return &internal;
+}
+
+int error_status(int code) { return find_status(code)->status; }
+
+static const char *reason(int status) {
+    switch (status) {
+    case 200:
+        return "OK";
+    case 400:
+        return "Bad Request";
+    case 401:
+        return "Unauthorized";
+    case 404:
+        return "Not Found";
+    case 405:
+        return "Method Not Allowed";
+    case 413:
+        return "Payload Too Large";
+    case 415:
+        return "Unsupported Media Type";
+    case 429:
+        return "Too Many Requests";
+    case 503:
+        return "Service Unavailable";
+    default:
+        return "Internal Server Error";
+    }
+}
+
+void reply_json(struct evhttp_request *http, int status, const char *json, size_t len) {
+    struct evkeyvalq *headers = evhttp_request_get_output_headers(http);
+    evhttp_add_header(headers, "Content-Type", "application/json");
+    struct evbuffer *body = evbuffer_new();
+    if (body) evbuffer_add(body, json, len);
+    evhttp_send_reply(http, status, reason(status), body);
+    if (body) evbuffer_free(body);
+}
+
+static int write_error(struct buf *out, const char *message, const char *type, const char *param, const char *name) {
+    int rc = buf_adds(out, "{\"error\":{\"message\":");
+    if (!rc) rc = buf_json_string(out, message, strlen(message));
+    if (!rc) rc = buf_addf(out, ",\"type\":\"%s\",\"param\":", type);
+    if (!rc) rc = param && *param ? buf_json_string(out, param, strlen(param)) : buf_adds(out, "null");
+    if (!rc) rc = name ? buf_addf(out, ",\"code\":\"%s\"}}", name) : buf_adds(out, ",\"code\":null}}");
+    return rc;
+}
+
+int error_json(struct buf *out, const cohort_error *error) {
+    const struct status_of *s = find_status(error->code);
+    return write_error(out, error->text[0] ? error->text : cohort_error_text(error->code), s->type, error->field,
+                       s->name);
+}
+
+void reply_error(struct evhttp_request *http, const cohort_error *error) {
+    struct buf body = {0};
+    int status = error_status(error->code);
+    if (status == 429 || status == 503) evhttp_add_header(evhttp_request_get_output_headers(http), "Retry-After", "1");
+    if (error_json(&body, error) == 0)
+        reply_json(http, status, body.data, body.len);
+    else
+        evhttp_send_reply(http, 503, reason(503), NULL);
+    buf_free(&body);
+}
+
+void reply_status(struct evhttp_request *http, int status, const char *type, const char *message) {
+    struct buf body = {0};
+    if (status == 503) evhttp_add_header(evhttp_request_get_output_headers(http), "Retry-After", "1");
+    if (write_error(&body, message, type, NULL, NULL) == 0)
+        reply_json(http, status, body.data, body.len);
+    else
+        evhttp_send_reply(http, 503, reason(503), NULL);
+    buf_free(&body);
+}

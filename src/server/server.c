@@ -1,0 +1,382 @@
+/* The loop: listener, routes, keys, signals, the way in from the engine. One thread, the caller of server_run;
+ * server_attach and server_abort come from others through an event.
+ *
+ * Life: open (listening, answers 503 "loading") -> attached (serving) -> draining (SIGTERM: no new work) -> stopped. */
+#include "server/server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/thread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "server/internal.h"
+
+enum { READY_BATCH = 256, JSON_FLAGS = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, STUCK_US = 30 * 1000 * 1000 };
+
+/* ---- ids ---- */
+
+void server_map_add(struct server *server, struct choice *choice) {
+    struct choice **bucket = &server->by_id[choice->id % ID_BUCKETS];
+    choice->map_next = *bucket;
+    *bucket = choice;
+}
+
+void server_map_remove(struct server *server, struct choice *choice) {
+    struct choice **at = &server->by_id[choice->id % ID_BUCKETS];
+    while (*at && *at != choice) at = &(*at)->map_next;
+    if (*at) *at = choice->map_next;
+}
+
+static struct choice *map_find(struct server *server, cohort_id id) {
+    struct choice *choice = server->by_id[id % ID_BUCKETS];
+    while (choice && choice->id != id) choice = choice->map_next;
+    return choice;
+}
+
+/* ---- routes ---- */
+
+/* Time does not tell where the first wrong byte is: every byte of the given key is looked at. */
+static int key_matches(const char *given, const char *key) {
+    size_t given_len = strlen(given), key_len = strlen(key);
+    unsigned char difference = given_len != key_len;
+    for (size_t i = 0; i < given_len; i++) difference |= (unsigned char)(given[i] ^ key[key_len ? i % key_len : 0]);
+    return !difference;
+}
+
+static int authorised(const struct server *server, struct evhttp_request *http) {
+    if (!server->options.api_key) return 1;
+    struct evkeyvalq *headers = evhttp_request_get_input_headers(http);
+    const char *bearer = evhttp_find_header(headers, "Authorization");
+    if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0) return key_matches(bearer + 7, server->options.api_key);
+    const char *key = evhttp_find_header(headers, "x-api-key");
+    return key && key_matches(key, server->options.api_key);
+}
+
+static void route_generate(struct server *server, struct evhttp_request *http, const struct dialect *dialect) {
+    struct evbuffer *input = evhttp_request_get_input_buffer(http);
+    size_t len = evbuffer_get_length(input);
+    const char *bytes = (const char *)evbuffer_pullup(input, -1);
+    json_error_t where;
+    json_t *body = json_loadb(len ? bytes : "", len, JSON_FLAGS, &where);
+    if (!json_is_object(body)) {
+        char message[256];
+        if (body)
+            snprintf(message, sizeof message, "the body must be a JSON object");
+        else
+            snprintf(message, sizeof message, "the body is not JSON that can be read: line %d, column %d: %s",
+                     where.line, where.column, where.text);
+        json_decref(body);
+        cohort_error error = {0};
+        err_set(&error, COHORT_E_ARGUMENT, NULL, "%s", message);
+        reply_error(http, &error);
+        return;
+    }
+    call_start(server, dialect, http, body);
+}
+
+static void route_completions(struct server *server, struct evhttp_request *http) {
+    route_generate(server, http, &dialect_completions);
+}
+
+static void route_chat(struct server *server, struct evhttp_request *http) {
+    route_generate(server, http, &dialect_chat);
+}
+
+static int add_model(struct server *server, struct buf *out) {
+    cohort_model_info info;
+    cohort_engine_options engine;
+    cohort_model_get_info(server->model, &info);
+    cohort_engine_get_options(server->engine, &engine);
+    int rc = buf_adds(out, "{\"id\":");
+    if (!rc) rc = buf_json_string(out, server->options.model_name, strlen(server->options.model_name));
+    if (!rc)
+        rc = buf_addf(out,
+                      ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"cohort\",\"max_model_len\":%u,"
+                      "\"meta\":{\"architecture\":\"%s\",\"n_vocab\":%u,\"n_ctx\":%u,\"n_ctx_train\":%u,\"n_embd\":%u,"
+                      "\"n_params\":%llu,"
+                      "\"size\":%llu,\"numerics_version\":%d}}",
+                      (long long)server->started, engine.context, info.architecture, info.vocab_size, engine.context,
+                      info.context_trained, info.embedding_width, (unsigned long long)info.parameters,
+                      (unsigned long long)info.file_bytes, info.numerics_version);
+    return rc;
+}
+
+static void reply_buf(struct evhttp_request *http, struct buf *body, int rc) {
+    if (rc == 0)
+        reply_json(http, 200, body->data, body->len);
+    else
+        reply_status(http, 503, "server_error", "out of memory");
+    buf_free(body);
+}
+
+static void route_models(struct server *server, struct evhttp_request *http) {
+    struct buf body = {0};
+    int rc = buf_adds(&body, "{\"object\":\"list\",\"data\":[");
+    if (!rc) rc = add_model(server, &body);
+    if (!rc) rc = buf_adds(&body, "]}");
+    reply_buf(http, &body, rc);
+}
+
+static void route_model(struct server *server, struct evhttp_request *http, const char *name) {
+    char *decoded = evhttp_uridecode(name, 0, NULL);
+    int same = decoded && strcmp(decoded, server->options.model_name) == 0;
+    free(decoded);
+    if (!same) {
+        reply_status(http, 404, "invalid_request_error", "no such model");
+        return;
+    }
+    struct buf body = {0};
+    reply_buf(http, &body, add_model(server, &body));
+}
+
+static int loop_is_well(struct server *server) {
+    cohort_metrics m;
+    cohort_metrics_get(server->engine, &m);
+    return m.healthy && m.last_iteration_us_ago < STUCK_US;
+}
+
+static void route_health(struct server *server, struct evhttp_request *http) {
+    if (!server->engine)
+        reply_status(http, 503, "server_error", "Loading model");
+    else if (server->draining)
+        reply_status(http, 503, "server_error", "Shutting down");
+    else if (!loop_is_well(server))
+        reply_status(http, 503, "server_error", "The engine makes no progress");
+    else
+        reply_json(http, 200, "{\"status\":\"ok\"}", 15);
+}
+
+static void route_metrics(struct server *server, struct evhttp_request *http) {
+    struct buf text = {0};
+    if (metrics_text(server, &text) != 0) {
+        reply_status(http, 503, "server_error", "out of memory");
+    } else {
+        evhttp_add_header(evhttp_request_get_output_headers(http), "Content-Type",
+                          "text/plain; version=0.0.4; charset=utf-8");
+        struct evbuffer *body = evbuffer_new();
+        if (body) evbuffer_add(body, text.data, text.len);
+        evhttp_send_reply(http, 200, "OK", body);
+        if (body) evbuffer_free(body);
+    }
+    buf_free(&text);
+}
+
+/* Everything needs the key unless `open`. */
+static const struct route {
+    const char *path;
+    enum evhttp_cmd_type method;
+    int open, while_loading, while_draining;
+    void (*handle)(struct server *server, struct evhttp_request *http);
+} routes[] = {
+    {"/health", EVHTTP_REQ_GET, 1, 1, 1, route_health},
+    {"/v1/health", EVHTTP_REQ_GET, 1, 1, 1, route_health},
+    {"/metrics", EVHTTP_REQ_GET, 0, 0, 1, route_metrics},
+    {"/v1/models", EVHTTP_REQ_GET, 0, 0, 1, route_models},
+    {"/v1/completions", EVHTTP_REQ_POST, 0, 0, 0, route_completions},
+    {"/v1/chat/completions", EVHTTP_REQ_POST, 0, 0, 0, route_chat},
+};
+
+static void dispatch(struct server *server, struct evhttp_request *http, const struct route *route) {
+    enum evhttp_cmd_type method = evhttp_request_get_command(http);
+    int allowed = method == route->method || (method == EVHTTP_REQ_HEAD && route->method == EVHTTP_REQ_GET);
+    if (!route->open && !authorised(server, http)) {
+        reply_status(http, 401, "authentication_error", "missing or wrong API key");
+    } else if (!allowed) {
+        evhttp_add_header(evhttp_request_get_output_headers(http), "Allow",
+                          route->method == EVHTTP_REQ_GET ? "GET, HEAD" : "POST");
+        reply_status(http, 405, "invalid_request_error", "this path does not take that method");
+    } else if (!server->engine && !route->while_loading) {
+        reply_status(http, 503, "server_error", "Loading model");
+    } else if (server->draining && !route->while_draining) {
+        evhttp_add_header(evhttp_request_get_output_headers(http), "Connection", "close");
+        reply_status(http, 503, "server_error", "the server is shutting down");
+    } else {
+        route->handle(server, http);
+    }
+}
+
+static void on_request(struct evhttp_request *http, void *argument) {
+    struct server *server = argument;
+    static const char models[] = "/v1/models/";
+    const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(http));
+    server->requests_http++;
+    for (size_t i = 0; path && i < sizeof routes / sizeof routes[0]; i++)
+        if (strcmp(path, routes[i].path) == 0) {
+            dispatch(server, http, &routes[i]);
+            return;
+        }
+    if (!authorised(server, http))
+        reply_status(http, 401, "authentication_error", "missing or wrong API key");
+    else if (path && server->engine && strncmp(path, models, sizeof models - 1) == 0)
+        route_model(server, http, path + sizeof models - 1);
+    else
+        reply_status(http, 404, "invalid_request_error", "no such path");
+}
+
+/* ---- events from outside the loop ---- */
+
+static void on_engine(evutil_socket_t fd, short what, void *argument) {
+    (void)fd;
+    (void)what;
+    struct server *server = argument;
+    cohort_id ids[READY_BATCH];
+    size_t n;
+    while ((n = cohort_ready(server->engine, ids, READY_BATCH)) > 0)
+        for (size_t i = 0; i < n; i++) {
+            struct choice *choice = map_find(server, ids[i]);
+            if (choice) call_pump(choice->call);
+        }
+}
+
+static void on_attached(evutil_socket_t fd, short what, void *argument) {
+    (void)fd;
+    (void)what;
+    struct server *server = argument;
+    if (atomic_load(&server->aborted)) {
+        event_base_loopbreak(server->base);
+        return;
+    }
+    server->model = atomic_load(&server->new_model);
+    server->engine = atomic_load(&server->new_engine);
+    if (server->draining) {
+        event_base_loopbreak(server->base);
+        return;
+    }
+    server->engine_readable =
+        event_new(server->base, cohort_event_fd(server->engine), EV_READ | EV_PERSIST, on_engine, server);
+    event_add(server->engine_readable, NULL);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *argument) {
+    (void)fd;
+    (void)what;
+    struct server *server = argument;
+    int64_t now = (int64_t)(clock_us() / 1000000);
+    for (struct call *call = server->calls, *next; call; call = next) {
+        next = call->next;
+        call_tick(call, now);
+    }
+    if (!server->draining) return;
+    if (server->calls_open == 0) {
+        event_base_loopexit(server->base, NULL);
+    } else if (now >= server->drain_until_s) {
+        for (struct call *call = server->calls; call; call = call->next) call_cancel(call);
+        if (now >= server->drain_until_s + 5) event_base_loopbreak(server->base);
+    }
+}
+
+static void on_signal(evutil_socket_t number, short what, void *argument) {
+    (void)what;
+    struct server *server = argument;
+    if (server->draining) {
+        fprintf(stderr, "cohort: second signal, ending at once\n");
+        event_base_loopbreak(server->base);
+        return;
+    }
+    fprintf(stderr, "cohort: %s, %llu requests to end (at most %u s)\n", strsignal((int)number),
+            (unsigned long long)server->calls_open, server->options.drain_s);
+    server->draining = 1;
+    server->drain_until_s = (int64_t)(clock_us() / 1000000) + server->options.drain_s;
+    evhttp_del_accept_socket(server->http, server->socket);
+    server->socket = NULL;
+    if (server->engine) cohort_engine_drain(server->engine);
+    struct timeval soon = {0, 50000};
+    event_add(server->tick, &soon);
+    if (server->calls_open == 0) event_base_loopexit(server->base, &soon); /* replies under way get written */
+}
+
+/* ---- life ---- */
+
+static int listen_on(struct server *server, cohort_error *err) {
+    const struct server_options *o = &server->options;
+    server->socket = evhttp_bind_socket_with_handle(server->http, o->host, o->port);
+    if (!server->socket)
+        return err_set(err, COHORT_E_IO, "port", "cannot listen on %s:%u: %s", o->host, o->port, strerror(errno));
+    struct sockaddr_storage address;
+    socklen_t len = sizeof address;
+    if (getsockname(evhttp_bound_socket_get_fd(server->socket), (struct sockaddr *)&address, &len) == 0)
+        server->port = ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
+                                                           : ((struct sockaddr_in *)&address)->sin_port);
+    return 0;
+}
+
+static int make_events(struct server *server) {
+    struct timeval second = {1, 0};
+    server->tick = event_new(server->base, -1, EV_PERSIST, on_tick, server);
+    server->attached = event_new(server->base, -1, 0, on_attached, server);
+    server->term = evsignal_new(server->base, SIGTERM, on_signal, server);
+    server->interrupt = evsignal_new(server->base, SIGINT, on_signal, server);
+    server->pool = pool_new(server->base, SERVER_HELPERS);
+    if (!server->tick || !server->attached || !server->term || !server->interrupt || !server->pool) return -1;
+    return event_add(server->tick, &second) || event_add(server->term, NULL) || event_add(server->interrupt, NULL);
+}
+
+int server_open(const struct server_options *options, struct server **out, cohort_error *err) {
+    *out = NULL;
+    signal(SIGPIPE, SIG_IGN);
+    if (evthread_use_pthreads() != 0) return err_set(err, COHORT_E_INTERNAL, NULL, "libevent has no threads");
+    struct server *server = mem_zalloc(1, sizeof *server);
+    if (!server) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the server");
+    server->options = *options;
+    server->started = (int64_t)time(NULL);
+    server->base = event_base_new();
+    if (server->base) server->http = evhttp_new(server->base);
+    if (!server->http || make_events(server) != 0) {
+        server_close(server);
+        return err_set(err, COHORT_E_INTERNAL, NULL, "cannot set up the event loop");
+    }
+    evhttp_set_max_body_size(server->http, SERVER_BODY_MAX);
+    evhttp_set_max_headers_size(server->http, SERVER_HEADERS_MAX);
+    evhttp_set_timeout(server->http, SERVER_IDLE_S);
+    evhttp_set_allowed_methods(server->http, EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_HEAD | EVHTTP_REQ_PUT |
+                                                 EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS | EVHTTP_REQ_PATCH);
+    evhttp_set_gencb(server->http, on_request, server);
+    int rc = listen_on(server, err);
+    if (rc) {
+        server_close(server);
+        return rc;
+    }
+    *out = server;
+    return 0;
+}
+
+uint16_t server_port(const struct server *server) { return server->port; }
+
+void server_attach(struct server *server, cohort_model *model, cohort_engine *engine) {
+    atomic_store(&server->new_model, model);
+    atomic_store(&server->new_engine, engine);
+    event_active(server->attached, EV_TIMEOUT, 0);
+}
+
+void server_abort(struct server *server) {
+    atomic_store(&server->aborted, 1);
+    event_active(server->attached, EV_TIMEOUT, 0);
+}
+
+int server_run(struct server *server) {
+    event_base_loop(server->base, EVLOOP_NO_EXIT_ON_EMPTY);
+    return atomic_load(&server->aborted) ? -1 : 0;
+}
+
+void server_close(struct server *server) {
+    if (!server) return;
+    pool_free(server->pool);                     /* helpers first: their calls come back */
+    if (server->http) evhttp_free(server->http); /* closes connections: their calls are freed by the close callbacks */
+    if (server->engine_readable) event_free(server->engine_readable);
+    if (server->tick) event_free(server->tick);
+    if (server->attached) event_free(server->attached);
+    if (server->term) event_free(server->term);
+    if (server->interrupt) event_free(server->interrupt);
+    if (server->base) event_base_free(server->base);
+    mem_free(server);
+}

@@ -1,0 +1,46 @@
+/* The HTTP server: one event loop thread (the caller of server_run) that parses, validates and formats; a small helper
+ * pool that tokenises; the engine behind cohort.h that does the rest. Knows nothing of the engine but cohort.h. */
+#ifndef SERVER_SERVER_H
+#define SERVER_SERVER_H
+
+#include <stdint.h>
+
+#include "cohort/cohort.h"
+
+enum {
+    SERVER_BODY_MAX = 32 << 20,        /* bytes of a request body: 413 above */
+    SERVER_HEADERS_MAX = 64 << 10,     /* bytes of a request's headers */
+    SERVER_OUTPUT_MAX = 64 << 10,      /* unsent bytes of a stream before its request waits */
+    SERVER_CHOICES_MAX = 128,          /* prompts * n of one request */
+    SERVER_HELPERS = 2,                /* tokenising threads */
+    SERVER_IDLE_S = 120,               /* idle connections and clients that do not read are closed after this */
+    SERVER_COMMENT_S = 5,              /* silence in a stream before a comment line */
+    SERVER_RESULT_BYTES_MAX = 64 << 20 /* text collected for a reply that is not streamed */
+};
+
+struct server;
+
+struct server_options {
+    const char *host;    /* address to bind */
+    uint16_t port;       /* 0: any free one */
+    const char *api_key; /* NULL: none asked for */
+    const char *model_name;
+    uint32_t drain_s; /* time that running requests get after SIGTERM */
+    int verbose;
+};
+
+/* Binds and listens (so that a port in use is known before gigabytes are loaded). Strings are borrowed until
+ * server_close. */
+int server_open(const struct server_options *options, struct server **out, cohort_error *err);
+uint16_t server_port(const struct server *server);
+/* Hands over the loaded model and its engine; from any thread, once, while server_run runs or before. Until then every
+ * route but /health answers 503 "loading". Both stay the caller's and outlive server_run. */
+void server_attach(struct server *server, cohort_model *model, cohort_engine *engine);
+/* Ends server_run with an error (loading failed). Any thread. */
+void server_abort(struct server *server);
+/* Serves until SIGTERM or SIGINT (refuses new work, lets requests end for drain_s, then cancels them; a second signal
+ * ends at once) or server_abort. Returns 0, or -1 after an abort. */
+int server_run(struct server *server);
+void server_close(struct server *server);
+
+#endif
