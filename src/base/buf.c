@@ -64,8 +64,11 @@ static size_t broken_length(const char *s, size_t n) {
     return 1;
 }
 
-static int add_escape(struct buf *b, unsigned char c) {
-    switch (c) {
+/* Control characters, also DEL and the C1 set, which some terminals obey. */
+static int is_control(uint32_t cp) { return cp < 0x20 || (cp >= 0x7f && cp < 0xa0); }
+
+static int add_escape(struct buf *b, uint32_t cp) {
+    switch (cp) {
     case '"':
         return buf_adds(b, "\\\"");
     case '\\':
@@ -77,7 +80,7 @@ static int add_escape(struct buf *b, unsigned char c) {
     case '\t':
         return buf_adds(b, "\\t");
     default:
-        return buf_addf(b, "\\u%04x", c);
+        return buf_addf(b, "\\u%04x", cp);
     }
 }
 
@@ -85,16 +88,15 @@ int buf_json_string(struct buf *b, const char *bytes, size_t n) {
     size_t old_len = b->len, plain = 0, i = 0; /* bytes[plain..i) wait to be copied as they are */
     int code = buf_adds(b, "\"");
     while (!code && i < n) {
-        unsigned char c = (unsigned char)bytes[i];
         uint32_t cp;
         int length = utf8_decode(bytes + i, n - i, &cp);
-        if (length > 0 && c >= 0x20 && c != '"' && c != '\\') {
+        if (length > 0 && !is_control(cp) && cp != '"' && cp != '\\') {
             i += (size_t)length;
             continue;
         }
         code = buf_add(b, bytes + plain, i - plain);
-        if (!code) code = length > 0 ? add_escape(b, c) : buf_adds(b, "\xef\xbf\xbd");
-        i += length > 0 ? 1 : broken_length(bytes + i, n - i);
+        if (!code) code = length > 0 ? add_escape(b, cp) : buf_adds(b, "\xef\xbf\xbd");
+        i += length > 0 ? (size_t)length : broken_length(bytes + i, n - i);
         plain = i;
     }
     if (!code) code = buf_add(b, bytes + plain, n - plain);

@@ -257,8 +257,9 @@ static void buf_limits(void **state) {
 }
 
 static void buf_json(void **state) {
-    static const char in[] = "a\"b\\c/\n\r\t\x01\x1f\x7f\0\xc3\xa9\xff.\xe2\x82.\xf0\x90\x80\xed\xa0\x80\xf0\x9f";
-    static const char out[] = "\"a\\\"b\\\\c/\\n\\r\\t\\u0001\\u001f\x7f\\u0000\xc3\xa9\xef\xbf\xbd."
+    static const char in[] =
+        "a\"b\\c/\n\r\t\x01\x1f\x7f\0\xc2\x9b\xc3\xa9\xff.\xe2\x82.\xf0\x90\x80\xed\xa0\x80\xf0\x9f";
+    static const char out[] = "\"a\\\"b\\\\c/\\n\\r\\t\\u0001\\u001f\\u007f\\u0000\\u009b\xc3\xa9\xef\xbf\xbd."
                               "\xef\xbf\xbd.\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"";
     struct buf b = {0};
     assert_int_equal(buf_json_string(&b, in, sizeof(in) - 1), 0);
