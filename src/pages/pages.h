@@ -11,10 +11,12 @@
 #include "base/err.h"
 
 enum { PAGES_GROUPS_MAX = 4, PAGE_TOKENS = 32 };
-#define PAGE_NONE UINT32_MAX
+#define PAGE_NONE       UINT32_MAX
+#define PAGES_TOTAL_MAX (UINT32_C(1) << 30)
 
 struct pages;
 
+/* totals: at least 1 page in each of 1 .. PAGES_GROUPS_MAX groups, at most PAGES_TOTAL_MAX; else E_ARGUMENT. */
 int pages_new(struct pages **out, uint32_t groups, const uint32_t totals[], cohort_error *err);
 void pages_free(struct pages *p);
 
@@ -26,5 +28,19 @@ uint32_t pages_count(const struct pages *p, uint32_t group, uint32_t page);
 uint32_t pages_available(const struct pages *p, uint32_t group);
 uint32_t pages_total(const struct pages *p, uint32_t group);
 int pages_check(const struct pages *p); /* 1 if every invariant holds; walks everything */
+
+/* Pages that `tokens` consecutive positions can touch at most, wherever they begin. */
+static inline uint64_t pages_touched(uint64_t tokens) {
+    return tokens == 0 ? 0 : (tokens + PAGE_TOKENS - 2) / PAGE_TOKENS + 1;
+}
+
+/* Pages that a row of `tokens` tokens holds at most in a group: all of them, or, with a window, what its window and the
+ * `ahead` tokens that are planned but not yet computed can touch. */
+static inline uint64_t pages_worst(uint32_t window, uint64_t tokens, uint64_t ahead) {
+    uint64_t all = (tokens + PAGE_TOKENS - 1) / PAGE_TOKENS;
+    if (window == 0) return all;
+    uint64_t some = pages_touched((uint64_t)window - 1 + ahead);
+    return some < all ? some : all;
+}
 
 #endif

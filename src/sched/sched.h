@@ -1,19 +1,22 @@
 /* The policy: which rows run, which tokens each iteration takes, who gets pages. A pure state machine over rows and
  * page ids: no clocks, tensors, sockets or allocation after sched_new. Times come in as arguments. One thread (the
- * engine's), except that nothing else may touch it.
+ * engine's), except that nothing else may touch it. docs/SCHEDULER.md explains the rules.
  *
  * A row's life (row_state):
  *
  *   FREE --reserve--> RESERVED --submit--> WAITING --admit (plan)--> PREPARING --prompt planned to its end--> RUNNING
  *     ^                  |                    |                          |                                       |
- *     |              unreserve             cancel                   cancel/finish cancel/finish
- *     +------------------+--------------------+---- ENDING (until no plan in flight names it) <-----------------+
+ *     |<---unreserve-----+                  finish                     finish                                  finish
+ *     |                                       v                          v                                       |
+ *     +-------- pop_gone -------------------- GONE <-- no plan names it -- ENDING <------------------------------+
  *
  * Up to SCHED_IN_FLIGHT plans may be planned and not committed. A plan's pages are allocated by sched_plan; pages given
- * up return to the pool when the last plan that names their row is committed.
+ * up return to the pool when the last plan that names their row is committed (behind a window: the last plan that
+ * still reads them).
  *
  * The scheduler knows how many tokens a row has, never which. The engine decides from the tokens it reads that a row
- * ends (sched_finish); reaching the row's own budget is seen here: such a row is not planned again (D2). */
+ * ends (sched_finish); reaching the row's own budget is seen here: such a row is not planned again (D2), and the engine
+ * finishes it when it has read its last token. */
 #ifndef SCHED_SCHED_H
 #define SCHED_SCHED_H
 
@@ -23,9 +26,16 @@
 #include "base/err.h"
 #include "pages/pages.h"
 
-enum { SCHED_IN_FLIGHT = 2, SCHED_ROWS_MAX = 4096, SCHED_QUEUE_MAX = 65536 };
+enum {
+    SCHED_IN_FLIGHT = 2,
+    SCHED_ROWS_MAX = 4096,
+    SCHED_QUEUE_MAX = 65536,
+    SCHED_BATCH_MAX = 1 << 20,
+    SCHED_CONTEXT_MAX = 1 << 24,
+    SCHED_COHORT_TOKENS = 2048 /* the default of cohort_tokens */
+};
 
-enum row_state { ROW_FREE, ROW_RESERVED, ROW_WAITING, ROW_PREPARING, ROW_RUNNING, ROW_ENDING };
+enum row_state { ROW_FREE, ROW_RESERVED, ROW_WAITING, ROW_PREPARING, ROW_RUNNING, ROW_ENDING, ROW_GONE, ROW_STATES };
 
 struct sched_group {
     uint32_t window; /* 0: full */
@@ -33,9 +43,13 @@ struct sched_group {
 
 struct sched_config {
     uint32_t rows_max;     /* rows that run together (preparing + running) */
-    uint32_t queue_max;    /* reserved + waiting rows behind them */
+    uint32_t queue_max;    /* places behind them: reserved + waiting + preparing + running <= rows_max + queue_max */
     uint32_t batch_tokens; /* per iteration; sched_new raises it to rows_max */
+    uint32_t outputs_max;  /* outputs per iteration; 0: batch_tokens. sched_new raises it to rows_max */
     uint32_t context_max;  /* prompt + generated tokens of a row */
+    /* P1: unread prompt tokens of the rows that prepare together, each counted up to half of it. 0: the default.
+     * sched_new raises it to 2 * batch_tokens, so that the limit never leaves an iteration unfilled. */
+    uint32_t cohort_tokens;
     uint32_t groups;
     struct sched_group group[PAGES_GROUPS_MAX];
     struct pages *pages; /* borrowed; sized by the caller */
@@ -47,12 +61,17 @@ struct sched;
 typedef uint64_t sched_row;
 static inline uint32_t sched_row_index(sched_row row) { return (uint32_t)row; }
 
+/* E_ARGUMENT names the field that is out of its bounds. */
 int sched_new(const struct sched_config *config, struct sched **out, cohort_error *err);
-void sched_free(struct sched *s);
-uint32_t sched_rows_total(const struct sched *s); /* row indices are below this: rows_max + queue_max */
-uint32_t sched_batch_tokens(const struct sched *s);
+void sched_free(
+    struct sched *s); /* the pages that its rows still hold go with the pool, which must outlive this call */
+/* Row indices are below this: rows_max + queue_max, and room for rows that end while plans still name them. */
+uint32_t sched_rows_total(const struct sched *s);
+uint32_t sched_batch_tokens(const struct sched *s); /* as raised */
+uint32_t sched_outputs_max(const struct sched *s);  /* as raised */
 
-/* Q3: a place in the line, or E_BUSY; E_CLOSED after sched_close. */
+/* Q3: a place in the line, or E_BUSY; E_CLOSED after sched_close. The index of a row that is gone is used again only
+ * after it was popped. */
 int sched_reserve(struct sched *s, sched_row *out);
 void sched_unreserve(struct sched *s, sched_row row);
 
@@ -64,11 +83,13 @@ struct sched_request {
 };
 
 /* The row joins the waiting line. E_CONTEXT (prompt_n + max_new > context_max), E_CAPACITY with both numbers in err if
- * its worst case can never fit the pages. On failure the place stays reserved. */
+ * its worst case can never fit the pages, E_ARGUMENT, E_CLOSED, E_NOT_FOUND (not a reserved row). On failure the place
+ * stays reserved. */
 int sched_submit(struct sched *s, sched_row row, const struct sched_request *request, cohort_error *err);
 
-/* Ends a row in any state after RESERVED: a waiting one is gone at once; another is not planned again and turns ENDING.
- * Its pages are given up when no plan in flight names it. Ended or unknown rows are ignored. */
+/* Ends a row in any state after RESERVED: a waiting one, or one that no plan in flight names, is gone at once; another
+ * is not planned again and turns ENDING until the last such plan is committed. Its pages are given up when it is gone.
+ * Ended or unknown rows are ignored. */
 void sched_finish(struct sched *s, sched_row row);
 /* A paused row keeps its pages and is not planned (slow reader). */
 void sched_pause(struct sched *s, sched_row row, int paused);
@@ -91,8 +112,8 @@ struct plan_item {
 };
 
 struct plan {
-    uint64_t number; /* 1, 2, 3, ... */
-    uint32_t n_items, n_tokens, n_outputs;
+    uint64_t number;                       /* 1, 2, 3, ... */
+    uint32_t n_items, n_tokens, n_outputs; /* at most rows_max, batch_tokens, outputs_max */
     uint32_t n_prompt_tokens, n_decode_tokens;
     struct plan_item *items; /* in the scheduler's memory until the commit */
 };
@@ -105,15 +126,16 @@ int sched_plan(struct sched *s, const struct plan **out);
 void sched_commit(struct sched *s, const struct plan *plan);
 
 enum row_state sched_row_state(const struct sched *s, sched_row row); /* ROW_FREE for an unknown one */
-/* Rows that left (their place is free again) since the last call; the engine then forgets its own half. Returns 0 when
- * none is left. */
+/* Rows that are gone, in the order in which they went; popping one frees its place, and the engine forgets its own half
+ * before it reserves again. Returns 0 when none is left. */
 int sched_pop_gone(struct sched *s, sched_row *out);
-/* Rows admitted since the last call, for spans. */
+/* Rows admitted since the last call and not gone since, in order, for spans. Returns 0 when none is left. */
 int sched_pop_admitted(struct sched *s, sched_row *out);
 
 struct sched_counts {
-    uint32_t reserved, waiting, preparing, running, ending, paused;
-    uint32_t in_flight;
+    uint32_t reserved, waiting, preparing, running, ending, gone;
+    uint32_t paused;    /* of those waiting, preparing and running */
+    uint32_t in_flight; /* plans */
 };
 void sched_get_counts(const struct sched *s, struct sched_counts *out);
 

@@ -1,0 +1,210 @@
+/* sched_check: every invariant of the scheduler, by walking all of it. Reads only, save for its own page counts. For
+ * tests and for a debugger; production never calls it. */
+#include <string.h>
+
+#include "sched/sched_internal.h"
+
+#define HOLDS(fact)                                                                                                    \
+    do {                                                                                                               \
+        if (!(fact)) return 0;                                                                                         \
+    } while (0)
+
+/* ---- Lists and counts ---- */
+
+static int check_list(const struct sched *s, enum list_id id) {
+    const struct list *list = &s->list[id];
+    uint32_t n = 0, prev = NO_ROW;
+    uint64_t submitted = 0;
+    for (uint32_t i = list->first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next) {
+        HOLDS(i < s->rows_total && n++ < list->n); /* a longer walk runs in a circle */
+        const struct row *r = row_at(s, i);
+        HOLDS(r->link[LINK_PLACE].prev == prev);
+        HOLDS(r->list == id && sched_row_list(r) == id);
+        if (id == LIST_WAITING) {
+            HOLDS(r->submitted > submitted); /* the line is in order */
+            submitted = r->submitted;
+        }
+        prev = i;
+    }
+    return n == list->n && prev == list->last;
+}
+
+static int check_lists(const struct sched *s) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < LISTS; i++) {
+        HOLDS(check_list(s, (enum list_id)i));
+        n += s->list[i].n;
+    }
+    HOLDS(n == s->rows_total);
+
+    uint32_t prev = NO_ROW;
+    n = 0;
+    for (uint32_t i = s->admitted.first; i != NO_ROW; i = row_at(s, i)->link[LINK_ADMITTED].next) {
+        HOLDS(i < s->rows_total && n++ < s->admitted.n);
+        const struct row *r = row_at(s, i);
+        HOLDS(r->link[LINK_ADMITTED].prev == prev);
+        HOLDS(r->admitted_unread && (r->state == ROW_PREPARING || r->state == ROW_RUNNING));
+        prev = i;
+    }
+    return n == s->admitted.n && prev == s->admitted.last;
+}
+
+static int check_counts(const struct sched *s) {
+    uint32_t state_n[ROW_STATES] = {0}, paused = 0, unread = 0, in_flight = 0;
+    uint64_t load = 0, tokens = 0, worst[PAGES_GROUPS_MAX] = {0};
+    for (uint32_t i = 0; i < s->rows_total; i++) {
+        const struct row *r = row_at(s, i);
+        HOLDS(r->generation != 0 && r->state < ROW_STATES);
+        state_n[r->state]++;
+        paused += r->paused;
+        unread += r->admitted_unread;
+        in_flight += r->in_flight;
+        HOLDS(r->load == sched_row_load(s, r));
+        load += r->load;
+        if (r->slot == NO_SLOT) continue;
+        tokens += r->next - r->done;
+        for (uint32_t g = 0; g < s->config.groups; g++) worst[g] += r->span[g].worst;
+    }
+    HOLDS(memcmp(state_n, s->state_n, sizeof state_n) == 0);
+    HOLDS(paused == s->paused_n && unread == s->admitted.n && load == s->cohort_load);
+    for (uint32_t g = 0; g < s->config.groups; g++) /* K3 */
+        HOLDS(worst[g] == s->worst[g] && worst[g] <= pages_total(s->config.pages, g));
+    HOLDS(state_n[ROW_PREPARING] + state_n[ROW_RUNNING] <= s->config.rows_max);
+    HOLDS(state_n[ROW_ENDING] <= SCHED_IN_FLIGHT * s->config.rows_max);
+    HOLDS(state_n[ROW_RESERVED] + state_n[ROW_WAITING] + state_n[ROW_PREPARING] + state_n[ROW_RUNNING] <=
+          s->config.rows_max + s->config.queue_max);
+    for (uint32_t k = 0; k < s->in_flight; k++) {
+        const struct plan *p = &s->plans[(s->planned - k) % SCHED_IN_FLIGHT];
+        in_flight -= p->n_items;
+        tokens -= p->n_tokens;
+    }
+    return in_flight == 0 && tokens == 0;
+}
+
+/* ---- Rows ---- */
+
+static int check_row_budget(const struct sched *s, const struct row *r) {
+    HOLDS(r->prompt_n >= 1 && (r->max_new >= 1 || r->all_outputs));
+    HOLDS((uint64_t)r->prompt_n + r->max_new <= s->config.context_max);
+    HOLDS(r->chunk >= 1 && r->chunk <= s->config.batch_tokens);
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        HOLDS(r->state == ROW_ENDING || r->span[g].worst >= 1);
+        HOLDS(r->span[g].worst <= pages_total(s->config.pages, g));
+    }
+    return 1;
+}
+
+static int check_row_spans(const struct sched *s, const struct row *r) {
+    HOLDS(r->done <= r->next);
+    HOLDS(r->next <= r->prompt_n || r->next < r->prompt_n + r->max_new); /* D2: never past the budget */
+    HOLDS((r->in_flight == 0) == (r->done == r->next) && r->in_flight <= s->in_flight);
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        const struct span *span = &r->span[g];
+        const uint32_t *table = row_table(s, r, g);
+        HOLDS(span->first <= span->end && span->end - span->first <= span->worst);
+        HOLDS(span->end == (r->next + PAGE_TOKENS - 1) / PAGE_TOKENS); /* not one page early */
+        for (uint32_t k = span->first; k < span->end; k++) {
+            HOLDS(table[k] < pages_total(s->config.pages, g));
+            s->owners[g][table[k]]++;
+        }
+    }
+    return 1;
+}
+
+static int check_row(const struct sched *s, const struct row *r) {
+    int holds = r->state == ROW_PREPARING || r->state == ROW_RUNNING || r->state == ROW_ENDING;
+    HOLDS((r->slot != NO_SLOT) == holds && (holds || r->in_flight == 0));
+    HOLDS(!r->paused || r->state == ROW_WAITING || r->state == ROW_PREPARING || r->state == ROW_RUNNING);
+    switch ((enum row_state)r->state) {
+    case ROW_WAITING:
+        HOLDS(r->next == 0 && check_row_budget(s, r));
+        break;
+    case ROW_PREPARING:
+        HOLDS(r->next < r->prompt_n);
+        break;
+    case ROW_RUNNING:
+        HOLDS(r->next >= r->prompt_n);
+        break;
+    case ROW_ENDING:
+        HOLDS(r->in_flight > 0);
+        for (uint32_t g = 0; g < s->config.groups; g++) HOLDS(r->span[g].end - r->span[g].first == r->span[g].worst);
+        break;
+    default:
+        break;
+    }
+    return !holds || (check_row_budget(s, r) && check_row_spans(s, r));
+}
+
+/* ---- Plans ---- */
+
+/* The row still holds every page that the item reads or writes. */
+static int check_item_pages(const struct sched *s, const struct row *r, const struct plan_item *item) {
+    uint32_t last = (item->pos + item->n_tokens - 1) / PAGE_TOKENS;
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        uint32_t window = s->config.group[g].window;
+        uint32_t from = window == 0 || item->pos < window ? 0 : item->pos - window + 1;
+        HOLDS(item->table[g] == row_table(s, r, g));
+        HOLDS(r->span[g].first <= from / PAGE_TOKENS && last < r->span[g].end);
+    }
+    return 1;
+}
+
+/* Plans in flight from the oldest on: each row's items join without a gap from `done` to `next`. */
+static int check_plan(const struct sched *s, uint64_t number) {
+    const struct plan *p = &s->plans[number % SCHED_IN_FLIGHT];
+    uint32_t tokens = 0, outputs = 0;
+    HOLDS(p->number == number && p->n_items >= 1 && p->n_items <= s->config.rows_max);
+    for (uint32_t k = 0; k < p->n_items; k++) {
+        const struct plan_item *item = &p->items[k];
+        const struct row *r = row_at(s, sched_row_index(item->row));
+        HOLDS(row_name(s, r) == item->row && r->in_flight > 0 && item->n_tokens >= 1);
+        HOLDS(item->pos >= r->done && item->pos + item->n_tokens <= r->next);
+        HOLDS(item->pos == r->done || number != s->planned - s->in_flight + 1);
+        HOLDS(item->pos + item->n_tokens == r->next || number != s->planned);
+        HOLDS((item->source == PLAN_PROMPT) == (item->pos < r->prompt_n));
+        HOLDS(item->source != PLAN_SAMPLE || item->n_tokens == 1);
+        HOLDS(item->n_outputs <= item->n_tokens && (!item->samples || item->sample_index < r->max_new));
+        HOLDS(check_item_pages(s, r, item));
+        tokens += item->n_tokens;
+        outputs += item->n_outputs;
+    }
+    HOLDS(tokens == p->n_tokens && tokens == p->n_prompt_tokens + p->n_decode_tokens && outputs == p->n_outputs);
+    return tokens <= s->config.batch_tokens && outputs <= s->config.outputs_max;
+}
+
+/* ---- Pages and slots ---- */
+
+/* Each page in use belongs to exactly the rows whose tables name it. */
+static int check_owners(const struct sched *s) {
+    for (uint32_t g = 0; g < s->config.groups; g++)
+        for (uint32_t p = 0; p < pages_total(s->config.pages, g); p++)
+            HOLDS(s->owners[g][p] == pages_count(s->config.pages, g, p));
+    return pages_check(s->config.pages);
+}
+
+/* Each slot is either one row's or free, once. */
+static int check_slots(const struct sched *s) {
+    uint32_t used = 0;
+    memset(s->slot_seen, 0, s->slots);
+    for (uint32_t i = 0; i < s->rows_total; i++) {
+        uint32_t slot = row_at(s, i)->slot;
+        if (slot == NO_SLOT) continue;
+        HOLDS(slot < s->slots && !s->slot_seen[slot]++);
+        used++;
+    }
+    for (uint32_t k = 0; k < s->slot_free_n; k++) {
+        uint32_t slot = s->slot_free[k];
+        HOLDS(slot < s->slots && !s->slot_seen[slot]++);
+    }
+    return used + s->slot_free_n == s->slots;
+}
+
+int sched_check(const struct sched *s) {
+    for (uint32_t g = 0; g < s->config.groups; g++)
+        memset(s->owners[g], 0, pages_total(s->config.pages, g) * sizeof *s->owners[g]);
+    HOLDS(s->in_flight <= SCHED_IN_FLIGHT);
+    HOLDS(check_lists(s) && check_counts(s) && check_slots(s));
+    for (uint32_t i = 0; i < s->rows_total; i++) HOLDS(check_row(s, row_at(s, i)));
+    for (uint32_t k = s->in_flight; k > 0; k--) HOLDS(check_plan(s, s->planned - k + 1));
+    return check_owners(s);
+}

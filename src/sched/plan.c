@@ -1,0 +1,180 @@
+/* Admission and iterations: who joins, which tokens each row takes, which pages they get, and what a commit gives back.
+ * The engine's thread.
+ *
+ * An iteration's budget (batch_tokens, B) is shared like this. R running rows take one token each, always. The m
+ * preparing rows share the B - R that are left in two rounds, in the order of their admission: in the first each is
+ * granted an equal part of half of what is left, at least one token; in the second the oldest rows take all they can of
+ * the rest. So the oldest prompt gets at least half of the budget, and every prompt advances in every iteration.
+ * Outputs are shared by the same rule. B >= rows_max makes the single tokens always fit.
+ *
+ * Planning asks first (can_admit, the grants) and changes after. Whatever a plan needs was reserved at admission, so
+ * taking pages cannot fail. */
+#include <assert.h>
+
+#include "sched/sched_internal.h"
+
+static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static uint32_t max_u32(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+/* ---- Admission ---- */
+
+static int can_admit(const struct sched *s, const struct row *r) {
+    const struct sched_config *c = &s->config;
+    if (s->state_n[ROW_PREPARING] + s->state_n[ROW_RUNNING] >= c->rows_max) return 0;
+    for (uint32_t g = 0; g < c->groups; g++)
+        if (s->worst[g] + r->span[g].worst > pages_total(c->pages, g)) return 0;
+    uint32_t load = min_u32(r->prompt_n, c->cohort_tokens / 2);
+    return s->list[LIST_PREPARING].n == 0 || s->cohort_load + load <= c->cohort_tokens;
+}
+
+static void row_admit(struct sched *s, struct row *r) {
+    assert(r->state == ROW_WAITING);
+    assert(s->slot_free_n > 0); /* rows_max admitted, and as many ending for each plan in flight */
+    r->slot = s->slot_free[--s->slot_free_n];
+    for (uint32_t g = 0; g < s->config.groups; g++) s->worst[g] += r->span[g].worst;
+    sched_row_enter(s, r, ROW_PREPARING);
+    r->admitted_unread = 1;
+    sched_list_push(s, &s->admitted, r);
+}
+
+/* First come, first served: a head that cannot join now keeps everyone behind it waiting. It will join, because what it
+ * waits for is held by rows that end. */
+static void admit(struct sched *s) {
+    while (!s->held_back && s->list[LIST_WAITING].n > 0) {
+        struct row *head = row_at(s, s->list[LIST_WAITING].first);
+        if (!can_admit(s, head)) return;
+        row_admit(s, head);
+    }
+}
+
+/* ---- One row's item ---- */
+
+/* Pages for positions up to `end`, one by one as the row reaches them. */
+static void row_grow(struct sched *s, struct row *r, uint32_t end) {
+    uint32_t pages_end = (end + PAGE_TOKENS - 1) / PAGE_TOKENS;
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        struct span *span = &r->span[g];
+        if (span->end >= pages_end) continue;
+        assert(pages_end - span->first <= span->worst);
+        uint32_t *table = row_table(s, r, g);
+        for (; span->end < pages_end; span->end++) {
+            table[span->end] = pages_alloc(s->config.pages, g);
+            assert(table[span->end] != PAGE_NONE);
+        }
+    }
+}
+
+static void row_plan(struct sched *s, struct plan *p, struct row *r, uint32_t n) {
+    assert(n >= 1);
+    assert(p->n_items < s->config.rows_max);
+    uint32_t pos = r->next, end = pos + n;
+    int reads = r->state == ROW_PREPARING;
+    int samples = end >= r->prompt_n && r->max_new > 0;
+    row_grow(s, r, end);
+
+    struct plan_item *item = &p->items[p->n_items++];
+    *item = (struct plan_item){
+        .row = row_name(s, r),
+        .pos = pos,
+        .n_tokens = n,
+        .source = reads ? PLAN_PROMPT : PLAN_SAMPLE,
+        .n_outputs = reads && r->all_outputs ? n : (uint32_t)samples,
+        .samples = (uint8_t)samples,
+        .sample_index = samples ? end - r->prompt_n : 0,
+    };
+    for (uint32_t g = 0; g < s->config.groups; g++) item->table[g] = row_table(s, r, g);
+    p->n_tokens += n;
+    p->n_outputs += item->n_outputs;
+    if (reads)
+        p->n_prompt_tokens += n;
+    else
+        p->n_decode_tokens += n;
+
+    r->next = end;
+    r->in_flight++;
+    if (reads && end == r->prompt_n)
+        sched_row_enter(s, r, ROW_RUNNING);
+    else
+        sched_row_settle(s, r);
+}
+
+/* ---- The iteration ---- */
+
+static void plan_running(struct sched *s, struct plan *p) {
+    uint32_t next;
+    for (uint32_t i = s->list[LIST_RUNNING].first; i != NO_ROW; i = next) {
+        struct row *r = row_at(s, i);
+        next = r->link[LINK_PLACE].next; /* the row may be parked now */
+        row_plan(s, p, r, 1);
+    }
+}
+
+/* Both rounds of grants, into row.granted. Every row that wants an output at each position is limited by the outputs as
+ * well; of the others each may need one. */
+static void grant(struct sched *s, const struct plan *p) {
+    const struct list *list = &s->list[LIST_PREPARING];
+    uint32_t tokens = s->config.batch_tokens - p->n_tokens, outputs = s->config.outputs_max - p->n_outputs;
+    uint32_t tokens_each = max_u32(1, tokens / (2 * list->n)), outputs_each = max_u32(1, outputs / (2 * list->n));
+    for (uint32_t i = list->first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next) {
+        struct row *r = row_at(s, i);
+        r->granted = min_u32(min_u32(r->chunk, r->prompt_n - r->next), tokens_each);
+        if (r->all_outputs) r->granted = min_u32(r->granted, outputs_each);
+        tokens -= r->granted;
+        outputs -= r->all_outputs ? r->granted : 1;
+    }
+    for (uint32_t i = list->first; i != NO_ROW && tokens > 0; i = row_at(s, i)->link[LINK_PLACE].next) {
+        struct row *r = row_at(s, i);
+        uint32_t more = min_u32(min_u32(r->chunk, r->prompt_n - r->next) - r->granted, tokens);
+        if (r->all_outputs) more = min_u32(more, outputs);
+        r->granted += more;
+        tokens -= more;
+        outputs -= r->all_outputs ? more : 0;
+    }
+}
+
+static void plan_preparing(struct sched *s, struct plan *p) {
+    if (s->list[LIST_PREPARING].n == 0) return;
+    grant(s, p);
+    uint32_t next;
+    for (uint32_t i = s->list[LIST_PREPARING].first; i != NO_ROW; i = next) {
+        struct row *r = row_at(s, i);
+        next = r->link[LINK_PLACE].next; /* the row may be running now */
+        row_plan(s, p, r, r->granted);
+    }
+}
+
+int sched_plan(struct sched *s, const struct plan **out) {
+    *out = NULL;
+    if (s->in_flight == SCHED_IN_FLIGHT) return 0;
+    admit(s);
+    if (s->list[LIST_RUNNING].n + s->list[LIST_PREPARING].n == 0) return 0;
+    struct plan *p = plan_at(s, ++s->planned);
+    *p = (struct plan){.number = s->planned, .items = p->items};
+    plan_running(s, p);
+    plan_preparing(s, p);
+    assert(p->n_tokens <= s->config.batch_tokens);
+    assert(p->n_outputs <= s->config.outputs_max);
+    s->in_flight++;
+    *out = p;
+    return 1;
+}
+
+/* A row's items follow each other without a gap, so the next one that reads its pages, planned or not, begins where
+ * this one ended: what lies behind that one's window is read by nobody any more. */
+void sched_commit(struct sched *s, const struct plan *plan) {
+    assert(s->in_flight > 0);
+    assert(plan == plan_at(s, s->planned - s->in_flight + 1));
+    s->in_flight--;
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        const struct plan_item *item = &plan->items[i];
+        struct row *r = row_at(s, sched_row_index(item->row));
+        assert(r->generation == item->row >> 32);
+        assert(r->in_flight > 0 && r->done == item->pos);
+        r->in_flight--;
+        r->done = item->pos + item->n_tokens;
+        if (r->state != ROW_ENDING)
+            sched_row_release_window(s, r);
+        else if (r->in_flight == 0)
+            sched_row_leave(s, r);
+    }
+}

@@ -1,0 +1,398 @@
+/* A row's life: places, submission, ending, and the lists in which rows stand. Owns struct sched. The engine's thread.
+ *
+ * Who makes which transition; every one goes through sched_row_enter:
+ *
+ *   FREE ------------------ sched_reserve ------------------> RESERVED
+ *   RESERVED -------------- sched_unreserve ----------------> FREE
+ *   RESERVED -------------- sched_submit -------------------> WAITING
+ *   WAITING --------------- sched_finish -------------------> GONE
+ *   WAITING --------------- row_admit (in sched_plan) ------> PREPARING
+ *   PREPARING ------------- row_plan (in sched_plan) -------> RUNNING     when its prompt is planned to its end
+ *   PREPARING, RUNNING ---- sched_finish -------------------> ENDING
+ *   ENDING ---------------- sched_row_leave ----------------> GONE        in sched_finish, or in the sched_commit of
+ * the last plan that names the row GONE ------------------ sched_pop_gone -----------------> FREE        the name's
+ * generation ends here
+ *
+ * What holds in each state (sched_check):
+ *
+ *   FREE, RESERVED, GONE    no tables, no pages, nothing reserved, in no plan
+ *   WAITING                 the same; its request is known and fits the empty pool; the line is in order of submission
+ *   PREPARING               has tables and its worst case reserved; next < prompt_n
+ *   RUNNING                 has tables and its worst case reserved; next >= prompt_n
+ *   ENDING                  has tables, reserves exactly what it holds, is named by a plan in flight
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "sched/sched_internal.h"
+
+/* ---- Lists ---- */
+
+void sched_list_push(struct sched *s, struct list *list, struct row *r) {
+    uint32_t i = row_index(s, r);
+    r->link[list->kind] = (struct link){list->last, NO_ROW};
+    if (list->last == NO_ROW)
+        list->first = i;
+    else
+        row_at(s, list->last)->link[list->kind].next = i;
+    list->last = i;
+    list->n++;
+}
+
+void sched_list_remove(struct sched *s, struct list *list, struct row *r) {
+    struct link l = r->link[list->kind];
+    assert(list->n > 0);
+    if (l.prev == NO_ROW)
+        list->first = l.next;
+    else
+        row_at(s, l.prev)->link[list->kind].next = l.next;
+    if (l.next == NO_ROW)
+        list->last = l.prev;
+    else
+        row_at(s, l.next)->link[list->kind].prev = l.prev;
+    list->n--;
+}
+
+/* ---- States ---- */
+
+enum list_id sched_row_list(const struct row *r) {
+    switch ((enum row_state)r->state) {
+    case ROW_RESERVED:
+        return LIST_RESERVED;
+    case ROW_WAITING:
+        return LIST_WAITING;
+    case ROW_PREPARING:
+        return r->paused ? LIST_PARKED : LIST_PREPARING;
+    case ROW_RUNNING:
+        return r->paused || row_spent(r) ? LIST_PARKED : LIST_RUNNING;
+    case ROW_ENDING:
+        return LIST_ENDING;
+    case ROW_GONE:
+        return LIST_GONE;
+    case ROW_FREE:
+    case ROW_STATES:
+        break;
+    }
+    return LIST_FREE;
+}
+
+uint32_t sched_row_load(const struct sched *s, const struct row *r) {
+    if (r->list != LIST_PREPARING) return 0;
+    uint32_t unread = r->prompt_n - r->next, half = s->config.cohort_tokens / 2;
+    return unread < half ? unread : half;
+}
+
+void sched_row_settle(struct sched *s, struct row *r) {
+    enum list_id list = sched_row_list(r);
+    if (list != r->list) {
+        sched_list_remove(s, &s->list[r->list], r);
+        r->list = (uint8_t)list;
+        sched_list_push(s, &s->list[list], r);
+    }
+    uint32_t load = sched_row_load(s, r);
+    s->cohort_load = s->cohort_load - r->load + load;
+    r->load = load;
+}
+
+void sched_row_enter(struct sched *s, struct row *r, enum row_state state) {
+    assert(s->state_n[r->state] > 0);
+    s->state_n[r->state]--;
+    s->state_n[state]++;
+    r->state = (uint8_t)state;
+    sched_row_settle(s, r);
+}
+
+static void set_paused(struct sched *s, struct row *r, int paused) {
+    s->paused_n = s->paused_n - r->paused + (paused != 0);
+    r->paused = paused != 0;
+}
+
+/* ---- Pages ---- */
+
+static void release_to(struct sched *s, struct row *r, uint32_t group, uint32_t first) {
+    struct span *span = &r->span[group];
+    uint32_t *table = row_table(s, r, group);
+    for (; span->first < first && span->first < span->end; span->first++) {
+        pages_unref(s->config.pages, group, table[span->first]);
+        table[span->first] = PAGE_NONE;
+    }
+}
+
+void sched_row_release_window(struct sched *s, struct row *r) {
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        uint32_t window = s->config.group[g].window;
+        if (window == 0 || r->done < window) continue;
+        release_to(s, r, g, (r->done - window + 1) / PAGE_TOKENS);
+    }
+}
+
+void sched_row_leave(struct sched *s, struct row *r) {
+    assert(r->state == ROW_ENDING);
+    assert(r->in_flight == 0);
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        release_to(s, r, g, r->span[g].end);
+        s->worst[g] -= r->span[g].worst;
+        r->span[g] = (struct span){0};
+    }
+    s->slot_free[s->slot_free_n++] = r->slot;
+    r->slot = NO_SLOT;
+    sched_row_enter(s, r, ROW_GONE);
+}
+
+/* ---- Names ---- */
+
+static struct row *row_find(const struct sched *s, sched_row name) {
+    uint32_t i = sched_row_index(name);
+    if (i >= s->rows_total) return NULL;
+    struct row *r = row_at(s, i);
+    return r->generation == name >> 32 && r->state != ROW_FREE ? r : NULL;
+}
+
+/* Forgets the row and its name: nobody who still holds the name finds the next row at this index. */
+static void row_free(struct sched *s, struct row *r) {
+    r->generation = r->generation == UINT32_MAX ? 1 : r->generation + 1;
+    sched_row_enter(s, r, ROW_FREE);
+}
+
+int sched_reserve(struct sched *s, sched_row *out) {
+    *out = 0;
+    if (s->closed) return COHORT_E_CLOSED;
+    uint32_t taken =
+        s->state_n[ROW_RESERVED] + s->state_n[ROW_WAITING] + s->state_n[ROW_PREPARING] + s->state_n[ROW_RUNNING];
+    if (taken >= s->config.rows_max + s->config.queue_max || s->list[LIST_FREE].n == 0) return COHORT_E_BUSY;
+    struct row *r = row_at(s, s->list[LIST_FREE].first);
+    sched_row_enter(s, r, ROW_RESERVED);
+    *out = row_name(s, r);
+    return 0;
+}
+
+void sched_unreserve(struct sched *s, sched_row row) {
+    struct row *r = row_find(s, row);
+    if (r != NULL && r->state == ROW_RESERVED) row_free(s, r);
+}
+
+/* ---- Submission ---- */
+
+static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* The row's chunk, and its worst case in every group (K3). A window keeps what the row's tokens in flight still read,
+ * so a row whose chunks are too large for a small pool gets smaller ones: bytes do not depend on them. */
+static int request_project(const struct sched *s, const struct sched_request *q, uint32_t *chunk, uint32_t worst[],
+                           cohort_error *err) {
+    uint64_t tokens = (uint64_t)q->prompt_n + q->max_new;
+    uint32_t c = q->chunk_max == 0 ? s->config.batch_tokens : min_u32(q->chunk_max, s->config.batch_tokens);
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        uint32_t window = s->config.group[g].window, total = pages_total(s->config.pages, g);
+        uint64_t least = pages_worst(window, tokens, SCHED_IN_FLIGHT);
+        if (least > total)
+            return err_set(err, COHORT_E_CAPACITY, "prompt",
+                           "%u prompt and %u new tokens need %llu pages of %d tokens in layer group %u; the state "
+                           "budget has %u",
+                           q->prompt_n, q->max_new, (unsigned long long)least, PAGE_TOKENS, g, total);
+        if (pages_worst(window, tokens, (uint64_t)SCHED_IN_FLIGHT * c) > total) {
+            uint64_t span =
+                (uint64_t)PAGE_TOKENS * (total - 1) + 1; /* the longest that touches `total` pages at most */
+            c = min_u32(c, (uint32_t)((span - (window - 1)) / SCHED_IN_FLIGHT));
+        }
+    }
+    for (uint32_t g = 0; g < s->config.groups; g++)
+        worst[g] = (uint32_t)pages_worst(s->config.group[g].window, tokens, (uint64_t)SCHED_IN_FLIGHT * c);
+    *chunk = c;
+    return 0;
+}
+
+int sched_submit(struct sched *s, sched_row row, const struct sched_request *request, cohort_error *err) {
+    struct row *r = row_find(s, row);
+    if (s->closed) return err_set(err, COHORT_E_CLOSED, NULL, "the engine takes no new work");
+    if (r == NULL || r->state != ROW_RESERVED) return err_set(err, COHORT_E_NOT_FOUND, NULL, "no such reserved place");
+    if (request->prompt_n == 0) return err_set(err, COHORT_E_ARGUMENT, "prompt", "the prompt has no tokens");
+    if (request->max_new == 0 && !request->all_outputs)
+        return err_set(err, COHORT_E_ARGUMENT, "max_tokens", "no tokens and no prompt outputs are asked for");
+    if ((uint64_t)request->prompt_n + request->max_new > s->config.context_max)
+        return err_set(err, COHORT_E_CONTEXT, "prompt", "%u prompt and %u new tokens exceed the context of %u",
+                       request->prompt_n, request->max_new, s->config.context_max);
+    uint32_t worst[PAGES_GROUPS_MAX];
+    int e = request_project(s, request, &r->chunk, worst, err);
+    if (e != 0) return e;
+    r->prompt_n = request->prompt_n;
+    r->max_new = request->max_new;
+    r->all_outputs = request->all_outputs != 0;
+    r->next = r->done = 0;
+    for (uint32_t g = 0; g < s->config.groups; g++) r->span[g] = (struct span){.worst = worst[g]};
+    r->submitted = ++s->submitted;
+    sched_row_enter(s, r, ROW_WAITING);
+    return 0;
+}
+
+/* ---- Events ---- */
+
+void sched_finish(struct sched *s, sched_row row) {
+    struct row *r = row_find(s, row);
+    if (r == NULL || (r->state != ROW_WAITING && r->state != ROW_PREPARING && r->state != ROW_RUNNING)) return;
+    set_paused(s, r, 0);
+    if (r->admitted_unread) {
+        r->admitted_unread = 0;
+        sched_list_remove(s, &s->admitted, r);
+    }
+    if (r->state == ROW_WAITING) {
+        memset(r->span, 0, sizeof r->span);
+        sched_row_enter(s, r, ROW_GONE);
+        return;
+    }
+    /* It takes no page any more: what it does not hold is free for others now. */
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        struct span *span = &r->span[g];
+        s->worst[g] -= span->worst - (span->end - span->first);
+        span->worst = span->end - span->first;
+    }
+    sched_row_enter(s, r, ROW_ENDING);
+    if (r->in_flight == 0) sched_row_leave(s, r);
+}
+
+void sched_pause(struct sched *s, sched_row row, int paused) {
+    struct row *r = row_find(s, row);
+    if (r == NULL || (r->state != ROW_WAITING && r->state != ROW_PREPARING && r->state != ROW_RUNNING)) return;
+    set_paused(s, r, paused);
+    sched_row_settle(s, r);
+}
+
+void sched_hold(struct sched *s, int hold) { s->held_back = hold != 0; }
+void sched_close(struct sched *s) { s->closed = 1; }
+
+int sched_pop_gone(struct sched *s, sched_row *out) {
+    *out = 0;
+    if (s->list[LIST_GONE].n == 0) return 0;
+    struct row *r = row_at(s, s->list[LIST_GONE].first);
+    *out = row_name(s, r);
+    row_free(s, r);
+    return 1;
+}
+
+int sched_pop_admitted(struct sched *s, sched_row *out) {
+    *out = 0;
+    if (s->admitted.n == 0) return 0;
+    struct row *r = row_at(s, s->admitted.first);
+    sched_list_remove(s, &s->admitted, r);
+    r->admitted_unread = 0;
+    *out = row_name(s, r);
+    return 1;
+}
+
+/* ---- Sight ---- */
+
+enum row_state sched_row_state(const struct sched *s, sched_row row) {
+    const struct row *r = row_find(s, row);
+    return r == NULL ? ROW_FREE : (enum row_state)r->state;
+}
+
+void sched_get_counts(const struct sched *s, struct sched_counts *out) {
+    *out = (struct sched_counts){
+        .reserved = s->state_n[ROW_RESERVED],
+        .waiting = s->state_n[ROW_WAITING],
+        .preparing = s->state_n[ROW_PREPARING],
+        .running = s->state_n[ROW_RUNNING],
+        .ending = s->state_n[ROW_ENDING],
+        .gone = s->state_n[ROW_GONE],
+        .paused = s->paused_n,
+        .in_flight = s->in_flight,
+    };
+}
+
+uint32_t sched_rows_total(const struct sched *s) { return s->rows_total; }
+uint32_t sched_batch_tokens(const struct sched *s) { return s->config.batch_tokens; }
+uint32_t sched_outputs_max(const struct sched *s) { return s->config.outputs_max; }
+
+/* ---- Birth and end of the object ---- */
+
+static int bounded(uint32_t value, uint32_t least, uint32_t most, const char *field, cohort_error *err) {
+    if (value >= least && value <= most) return 0;
+    return err_set(err, COHORT_E_ARGUMENT, field, "%u is outside %u to %u", value, least, most);
+}
+
+static int config_check(const struct sched_config *c, cohort_error *err) {
+    int e;
+    if ((e = bounded(c->rows_max, 1, SCHED_ROWS_MAX, "rows_max", err)) != 0) return e;
+    if ((e = bounded(c->queue_max, 0, SCHED_QUEUE_MAX, "queue_max", err)) != 0) return e;
+    if ((e = bounded(c->batch_tokens, 0, SCHED_BATCH_MAX, "batch_tokens", err)) != 0) return e;
+    if ((e = bounded(c->context_max, 1, SCHED_CONTEXT_MAX, "context_max", err)) != 0) return e;
+    if ((e = bounded(c->groups, 1, PAGES_GROUPS_MAX, "groups", err)) != 0) return e;
+    if (c->pages == NULL) return err_set(err, COHORT_E_ARGUMENT, "pages", "there is no page pool");
+    return 0;
+}
+
+static void config_raise(struct sched_config *c) {
+    if (c->batch_tokens < c->rows_max) c->batch_tokens = c->rows_max;
+    if (c->outputs_max == 0 || c->outputs_max > c->batch_tokens) c->outputs_max = c->batch_tokens;
+    if (c->outputs_max < c->rows_max) c->outputs_max = c->rows_max;
+    if (c->cohort_tokens == 0) c->cohort_tokens = SCHED_COHORT_TOKENS;
+    if (c->cohort_tokens < 2 * c->batch_tokens) c->cohort_tokens = 2 * c->batch_tokens;
+}
+
+static int tables_new(struct sched *s) {
+    s->table_len = (s->config.context_max + PAGE_TOKENS - 1) / PAGE_TOKENS;
+    s->slots = s->config.rows_max * (1 + SCHED_IN_FLIGHT);
+    size_t bytes;
+    if (size_mul((size_t)s->slots * s->config.groups, s->table_len, &bytes) != 0 ||
+        size_mul(bytes, sizeof *s->tables, &bytes) != 0)
+        return COHORT_E_MEMORY;
+    s->tables = mem_map(bytes);
+    s->tables_bytes = bytes;
+    s->slot_free = mem_alloc(s->slots, sizeof *s->slot_free);
+    s->slot_seen = mem_zalloc(s->slots, sizeof *s->slot_seen);
+    if (s->tables == NULL || s->slot_free == NULL || s->slot_seen == NULL) return COHORT_E_MEMORY;
+    for (uint32_t i = 0; i < s->slots; i++) s->slot_free[i] = s->slots - 1 - i;
+    s->slot_free_n = s->slots;
+    return 0;
+}
+
+static int parts_new(struct sched *s) {
+    s->rows = mem_zalloc(s->rows_total, sizeof *s->rows);
+    if (s->rows == NULL || tables_new(s) != 0) return COHORT_E_MEMORY;
+    for (uint32_t i = 0; i < SCHED_IN_FLIGHT; i++) {
+        s->plans[i].items = mem_zalloc(s->config.rows_max, sizeof *s->plans[i].items);
+        if (s->plans[i].items == NULL) return COHORT_E_MEMORY;
+    }
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        s->owners[g] = mem_zalloc(pages_total(s->config.pages, g), sizeof *s->owners[g]);
+        if (s->owners[g] == NULL) return COHORT_E_MEMORY;
+    }
+    return 0;
+}
+
+int sched_new(const struct sched_config *config, struct sched **out, cohort_error *err) {
+    *out = NULL;
+    int e = config_check(config, err);
+    if (e != 0) return e;
+    struct sched *s = mem_zalloc(1, sizeof *s);
+    if (s == NULL) goto fail;
+    s->config = *config;
+    config_raise(&s->config);
+    s->rows_total = s->config.rows_max * (1 + SCHED_IN_FLIGHT) + s->config.queue_max;
+    if (parts_new(s) != 0) goto fail;
+
+    for (uint32_t i = 0; i < LISTS; i++) s->list[i] = (struct list){NO_ROW, NO_ROW, 0, LINK_PLACE};
+    s->admitted = (struct list){NO_ROW, NO_ROW, 0, LINK_ADMITTED};
+    for (uint32_t i = 0; i < s->rows_total; i++) {
+        struct row *r = row_at(s, i);
+        *r = (struct row){.generation = 1, .state = ROW_FREE, .list = LIST_FREE, .slot = NO_SLOT};
+        sched_list_push(s, &s->list[LIST_FREE], r);
+    }
+    s->state_n[ROW_FREE] = s->rows_total;
+    *out = s;
+    return 0;
+fail:
+    sched_free(s);
+    return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the scheduler's tables");
+}
+
+void sched_free(struct sched *s) {
+    if (s == NULL) return;
+    for (uint32_t g = 0; g < PAGES_GROUPS_MAX; g++) mem_free(s->owners[g]);
+    for (uint32_t i = 0; i < SCHED_IN_FLIGHT; i++) mem_free(s->plans[i].items);
+    if (s->tables != NULL) mem_unmap(s->tables, s->tables_bytes);
+    mem_free(s->slot_free);
+    mem_free(s->slot_seen);
+    mem_free(s->rows);
+    mem_free(s);
+}
