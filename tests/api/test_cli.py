@@ -1,0 +1,82 @@
+"""The program's other commands."""
+import json
+import math
+import subprocess
+
+import pytest
+
+from conftest import BINARY, MODEL, ROOT, TINY
+
+
+def cohort(*words, code=0, stdin=None):
+    done = subprocess.run([BINARY, *map(str, words)], capture_output=True, text=True, timeout=600, input=stdin)
+    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_help_names_every_command():
+    text = cohort("--help")
+    for command in ("serve", "run", "bench", "perplexity", "score", "tokenize", "inspect", "pull"):
+        assert command in text
+        assert command in cohort(command, "--help")
+
+
+def test_run_prints_only_the_completion(server):
+    out = cohort("run", "-m", MODEL, "-p", "The capital of France is", "-n", 8, "--temp", 0, "--ignore-eos")
+    assert out == server.complete("The capital of France is", 8)["choices"][0]["text"]
+
+
+def test_run_with_a_seed_repeats():
+    words = ("run", "-m", MODEL, "-p", "Once", "-n", 12, "--temp", 1.2, "--seed", 5)
+    assert cohort(*words) == cohort(*words)
+
+
+def test_score():
+    result = json.loads(cohort("score", "-m", MODEL, "--ids", "5,17,3,44", "--json"))
+    assert len(result["argmax"]) == 4 and len(result["logprobs"]) == 3 and all(p < 0 for p in result["logprobs"])
+
+
+def test_levels_agree():
+    words = ("score", "-m", MODEL, "--ids", ",".join(str(5 + i * 7 % 500) for i in range(40)), "--json")
+    assert cohort(*words, "--cpu", "ref", "-t", 2) == cohort(*words, "-t", 1) == cohort(*words, "-t", 3, "-b", 7)
+
+
+def test_tokenize_and_inspect():
+    ids = json.loads(cohort("tokenize", "-m", MODEL, "-p", "Hello world", "--json"))
+    assert len(ids) >= 2 and all(isinstance(i, int) for i in ids)
+    assert json.loads(cohort("tokenize", "-m", MODEL, "--json", stdin="Hello world")) == ids
+    report = json.loads(cohort("inspect", MODEL, "--json"))
+    assert report
+    assert "general.architecture" in cohort("inspect", MODEL)
+
+
+def test_bench_lines():
+    lines = [json.loads(line) for line in cohort("bench", "-m", MODEL, "-p", 64, "-n", 4, "--rows", "1,2", "-r", 1, "--json").splitlines()]
+    assert [(line["test"], line["rows"]) for line in lines] == [("prompt", 1), ("decode", 1), ("decode", 2)]
+    assert all(line["tokens_per_s"] > 0 for line in lines)
+
+
+def test_perplexity(tmp_path):
+    text = tmp_path / "text"
+    text.write_text("The quick brown fox jumps over the lazy dog. " * 40)
+    last = cohort("perplexity", "-m", MODEL, "-f", text, "-c", 64).splitlines()[-1]
+    assert last.startswith("PPL = ") and math.isfinite(float(last[6:]))
+
+
+@pytest.mark.parametrize("words,says", [
+    (("serve", "-np", 0), "-np"), (("serve", "--port", 99999), "--port"), (("serve", "--nonsense"), "--nonsense"),
+    (("run", "-m", "/does/not/exist", "-p", "x"), "/does/not/exist"), (("run", "-m", "MODEL"), "prompt"),
+    (("score", "-m", "MODEL", "--ids", "5,x"), "--ids"), (("score", "-m", "MODEL", "--ids", "99999999"), "99999999"),
+    (("inspect", "/etc/passwd"), "/etc/passwd"), (("run", "-m", "MODEL", "-p", "x", "--cpu", "z80"), "z80"),
+    (("nonsense",), "nonsense"),
+], ids=lambda v: " ".join(map(str, v)) if isinstance(v, tuple) else v)
+def test_mistakes_are_one_line(words, says):
+    done = subprocess.run([BINARY, *[MODEL if w == "MODEL" else str(w) for w in words]], capture_output=True, text=True, timeout=60)
+    assert done.returncode in (1, 2)
+    assert says in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_environment_sets_options():
+    import os
+    done = subprocess.run([BINARY, "serve", "-m", MODEL], capture_output=True, text=True, timeout=60, env={**os.environ, "COHORT_PORT": "x"})
+    assert done.returncode == 2 and "COHORT_PORT" in done.stderr

