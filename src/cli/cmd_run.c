@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "cli/cli.h"
 
 static int read_prompt(const struct cli_options *options, char **text, size_t *len) {
@@ -18,21 +19,12 @@ static int read_prompt(const struct cli_options *options, char **text, size_t *l
 /* The prompt as the one user message of a chat. */
 static int render_chat(const cohort_model *model, const char *text, size_t len, int32_t **ids, size_t *n,
                        cohort_error *error) {
-    char *json = malloc(6 * len + 64);
-    if (!json) return COHORT_E_MEMORY;
-    size_t at = (size_t)sprintf(json, "[{\"role\":\"user\",\"content\":\"");
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c == '"' || c == '\\')
-            at += (size_t)sprintf(json + at, "\\%c", c);
-        else if (c < 0x20)
-            at += (size_t)sprintf(json + at, "\\u%04x", c);
-        else
-            json[at++] = (char)c;
-    }
-    at += (size_t)sprintf(json + at, "\"}]");
-    int rc = cohort_chat_render(model, json, at, 1, ids, n, error);
-    free(json);
+    struct buf json = {0};
+    int rc = buf_adds(&json, "[{\"role\":\"user\",\"content\":");
+    if (!rc) rc = buf_json_string(&json, text, len);
+    if (!rc) rc = buf_adds(&json, "}]");
+    if (!rc) rc = cohort_chat_render(model, json.data, json.len, 1, ids, n, error);
+    buf_free(&json);
     return rc;
 }
 

@@ -1,7 +1,7 @@
 /* Strict reading of JSON fields (params.h). */
 #include "server/params.h"
 
-#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -147,9 +147,6 @@ static int read_stream(struct params *p, const json_t *body, cohort_error *err) 
     if (!p->stream)
         return err_set(err, COHORT_E_ARGUMENT, "stream_options", "stream_options is only allowed when stream is true");
     rc = field_bool(options, "include_usage", &p->include_usage, err);
-    if (rc && err) {
-        strcpy(err->field, "stream_options");
-    }
     return rc;
 }
 
@@ -186,8 +183,7 @@ static void note_unknown(char *unknown, size_t cap, const char *name) {
     if (len == 0 || len > 64 || used + len + 3 > cap) return;
     for (size_t i = 0; i < len; i++)
         if (name[i] <= ' ' || name[i] > '~' || name[i] == ',') return;
-    if (used) strcat(unknown, ", ");
-    strcat(unknown, name);
+    snprintf(unknown + used, cap - used, "%s%s", used ? ", " : "", name);
 }
 
 static int is_neutral(const json_t *value, const struct known_field *field) {
