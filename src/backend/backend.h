@@ -22,6 +22,10 @@ struct backend_options {
     int threads;       /* 0: affinity and cgroup quota decide */
 };
 
+/* CPUs this process may use by affinity and control group quota: the default number of threads. More threads than that
+ * wait for each other. */
+unsigned backend_cpus(void);
+
 int backend_open(const struct backend_options *options, struct backend **out, cohort_error *err);
 void backend_close(struct backend *b);
 const char *backend_level(const struct backend *b);

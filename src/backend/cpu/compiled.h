@@ -1,0 +1,177 @@
+/* A compiled program: packed weights, register storage, and the operations regrouped into phases.
+ *
+ * compile.c builds it, exec.c runs it, backend.c holds it. A phase is what the team does between two meeting points:
+ *
+ *   ROWS    steps that look at one row only, one after the other, tiles over rows
+ *   MATMUL  products of one prepared source, tiles over output groups (and blocks of rows if that is not enough)
+ *   ATTEND  tiles over spans of tokens, kv heads and parts of their query heads
+ *   LOGITS  the head in tiles of output rows: the products, then the consumer
+ *
+ * A phase works in one domain: rows are the batch's tokens, or (after OP_SELECT) its outputs. */
+#ifndef BACKEND_CPU_COMPILED_H
+#define BACKEND_CPU_COMPILED_H
+
+#include <stdatomic.h>
+
+#include "backend/backend.h"
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/team.h"
+
+enum { PHASE_PRODUCTS_MAX = 8 };
+
+struct backend {
+    struct kernels kernels;
+    struct team *team;
+};
+
+enum domain { DOMAIN_NONE = -1, DOMAIN_TOKENS, DOMAIN_OUTPUTS, DOMAINS };
+
+/* Where a register's rows lie: row r at base + r * stride. */
+struct reg_rows {
+    float *base;
+    size_t stride;
+    uint32_t width;
+};
+
+enum step_kind {
+    STEP_ANGLES, /* the rope tables of a token, for every layer */
+    STEP_EMBED,
+    STEP_NORM,
+    STEP_ROPE,
+    STEP_STORE, /* keys and values into the layer's page */
+    STEP_GLU,
+    STEP_ADD,
+    STEP_SELECT,
+    STEP_PREPARE /* the source of the products that follow, in the layout of one kind of weights */
+};
+
+struct step {
+    enum step_kind kind;
+    struct op op;
+    const float *weight;     /* NORM */
+    enum pack_kind act_kind; /* PREPARE */
+};
+
+struct product {
+    const struct packed *weight;
+    const float *bias; /* NULL: none */
+    int16_t dst;
+};
+
+enum phase_kind { PHASE_ROWS, PHASE_MATMUL, PHASE_ATTEND, PHASE_LOGITS };
+
+struct phase {
+    enum phase_kind kind;
+    enum domain domain;
+    uint32_t first, n; /* ROWS: steps; MATMUL, LOGITS: products */
+    uint32_t row_ns;   /* ROWS: a rough cost, to decide whether sharing it pays */
+    struct op op;      /* ATTEND, LOGITS */
+};
+
+/* What became of a tensor. */
+struct weight {
+    struct packed packed; /* data NULL: not a matrix of a product */
+    float *vector;        /* NULL: not a vector */
+    int needs_file;       /* rows are read from the file during batches */
+    uint32_t same_as;     /* the first tensor with the same bytes; its own index if there is none before */
+};
+
+/* Prepared rows of one kind. */
+struct act_rows {
+    char *base;
+    size_t bytes;
+};
+enum { PACK_KINDS = PACK_INT + 1 };
+
+/* A run of consecutive tokens of one item for one attend call. */
+struct span {
+    uint32_t item, row, n; /* `row` in the phase's domain */
+    uint32_t pos;
+};
+
+struct token {
+    uint32_t item, pos;
+    int32_t id;
+};
+
+struct output {
+    uint32_t row, item, index; /* row: the token's */
+};
+
+/* How the current phase is cut into tiles. */
+struct tiling {
+    uint32_t tiles;
+    uint32_t rows_per_tile; /* ROWS; MATMUL: rows of a row block */
+    uint32_t row_blocks;    /* MATMUL */
+    uint32_t first_tile[PHASE_PRODUCTS_MAX], groups_per_tile[PHASE_PRODUCTS_MAX];
+    uint32_t units, parts; /* ATTEND: span, kv head, part of the query heads; parts per kv head */
+};
+
+/* The batch being run. Written between phases only. */
+struct run {
+    struct batch batch;
+    uint32_t n_rows[DOMAINS];
+    struct token *tokens;
+    struct output *outputs;
+    struct span *spans[DOMAINS];
+    uint32_t n_spans[DOMAINS];
+    uint64_t seen[DOMAINS][PROGRAM_GROUPS_MAX]; /* (token, visible position) pairs */
+    uint32_t phase, end;                        /* current; first that is not run */
+    uint32_t logit_first, logit_n;              /* LOGITS: the current tile of outputs */
+    int consuming;                              /* LOGITS: products done, the consumer's turn */
+    struct tiling tiling;
+};
+
+struct flight { /* a launched batch */
+    struct team_job job;
+    struct backend_program *program;
+    struct batch batch;
+    int started;
+    uint64_t begin_us, busy_us;
+};
+
+struct backend_program {
+    struct backend *backend;
+    uint32_t tokens_max, items_max, outputs_max, vocab;
+
+    uint32_t n_tensors, n_regs, n_layers, n_groups, n_ropes;
+    struct program_tensor *tensors; /* without names */
+    struct weight *weights;
+    char *packed_data;
+    size_t packed_bytes;
+
+    struct reg_rows regs[PROGRAM_REGS_MAX];
+    float *reg_data[PROGRAM_REGS_MAX]; /* of registers without parent */
+    struct act_rows acts[PACK_KINDS];
+
+    struct program_layer *layers;
+    struct program_group groups[PROGRAM_GROUPS_MAX];
+    struct program_rope ropes[PROGRAM_ROPES_MAX];
+    float *angles[PROGRAM_ROPES_MAX]; /* per token: cosines, then sines */
+
+    struct step *steps;
+    struct product *products;
+    struct phase *phases;
+    uint32_t n_steps, n_products, n_phases;
+    uint32_t end_stateful; /* phases that a batch without outputs needs */
+
+    float *logits; /* BACKEND_LOGIT_TILE rows or fewer */
+    size_t logits_stride;
+    float *scratch; /* per thread */
+    size_t scratch_stride;
+
+    struct run run;
+    struct flight flights[BACKEND_IN_FLIGHT];
+    uint64_t launched, waited;
+};
+
+/* The two ends of a flight's job (exec.c). */
+uint32_t exec_advance(void *flight, unsigned thread);
+void exec_tile(void *flight, uint32_t tile, unsigned thread);
+
+/* Bytes of one layer's slice of one kv head in a page: keys, then values. */
+static inline size_t page_slice_bytes(const struct program_group *g) {
+    return ((size_t)g->key_width + g->value_width) * BACKEND_PAGE_TOKENS * 2;
+}
+
+#endif
