@@ -8,25 +8,33 @@
 #include "backend/program.h"
 #include "base/err.h"
 
+enum { STATE_PAGES_MAX = 1 << 30 }; /* per group */
+
 struct state;
 
-struct state_plan { /* how a budget divides between the groups */
+/* How a budget divides between the groups, by the model's own shape. Let n be the number of pages that the budget's
+ * tokens fill. Then
+ *     a full group      gets n pages;
+ *     a windowed group  gets min(n, rows * w): w is what one row can hold at most, the pages that its window and the
+ *                       chunks of the batches in flight touch. More would lie idle.
+ * A budget in tokens is n directly; a budget in bytes is the largest n whose pages fit. So a window pays for itself
+ * only up to its length, and all the rest of the budget is context. */
+struct state_plan {
     uint32_t groups;
     uint32_t pages[PROGRAM_GROUPS_MAX];
     uint64_t page_bytes[PROGRAM_GROUPS_MAX];
     uint64_t bytes;
 };
 
-/* Divides `bytes` (or, if 0, room for `tokens` tokens over all rows) between the program's groups by the model's own
- * shape: full groups get a page per PAGE_TOKENS tokens; windowed groups what rows of `row_tokens_max` tokens, `rows` of
- * them, can hold at most (window + chunk in whole pages each), or less if the token budget is smaller. E_CAPACITY with
- * both numbers if not even one row of one page fits. */
+/* Divides `bytes` (or, if 0, room for `tokens` tokens over all rows) for `rows` rows of at most `row_tokens_max` tokens
+ * that run in chunks of at most `chunk_max` tokens. E_CAPACITY with both numbers if not even one page per group fits.
+ */
 int state_plan_make(const struct program *program, uint64_t bytes, uint64_t tokens, uint32_t rows,
                     uint32_t row_tokens_max, uint32_t chunk_max, struct state_plan *out, cohort_error *err);
 
 int state_new(const struct state_plan *plan, struct state **out, cohort_error *err);
 void state_free(struct state *s);
-void *state_arena(struct state *s, uint32_t group);
+void *state_arena(struct state *s, uint32_t group); /* NULL if the group has no bytes */
 /* Copies a page's bytes (copy on write of a partial page). */
 void state_copy(struct state *s, uint32_t group, uint32_t from, uint32_t to);
 

@@ -1,0 +1,123 @@
+/* Arenas and how a budget divides between them (state.h). Engine thread only; no allocation after state_new. */
+#include "state/state.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "backend/backend.h"
+#include "base/mem.h"
+#include "pages/pages.h"
+
+_Static_assert((int)PAGE_TOKENS == (int)BACKEND_PAGE_TOKENS, "page ids and page bytes speak of the same pages");
+_Static_assert((int)PAGES_GROUPS_MAX == (int)PROGRAM_GROUPS_MAX, "every group has page ids");
+
+struct state {
+    struct state_plan plan;
+    char *arena[PROGRAM_GROUPS_MAX];
+    size_t arena_bytes[PROGRAM_GROUPS_MAX];
+};
+
+static uint64_t mul_saturated(uint64_t a, uint64_t b) {
+    uint64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+static uint64_t add_saturated(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
+/* Pages of a group when the budget's tokens fill n pages; `most` is the group's limit. */
+static uint64_t group_pages(uint64_t n, uint64_t most) { return n < most ? n : most; }
+
+static uint64_t plan_bytes(const struct state_plan *plan, uint64_t n, const uint64_t most[]) {
+    uint64_t bytes = 0;
+    for (uint32_t g = 0; g < plan->groups; g++)
+        bytes = add_saturated(bytes, mul_saturated(group_pages(n, most[g]), plan->page_bytes[g]));
+    return bytes;
+}
+
+/* The largest n that fits, by halving: plan_bytes never falls with n. */
+static uint64_t pages_fitting(const struct state_plan *plan, uint64_t budget, uint64_t n_max, const uint64_t most[]) {
+    uint64_t fits = 0, beyond = n_max + 1;
+    while (beyond - fits > 1) {
+        uint64_t n = fits + (beyond - fits) / 2;
+        if (plan_bytes(plan, n, most) <= budget)
+            fits = n;
+        else
+            beyond = n;
+    }
+    return fits;
+}
+
+int state_plan_make(const struct program *program, uint64_t bytes, uint64_t tokens, uint32_t rows,
+                    uint32_t row_tokens_max, uint32_t chunk_max, struct state_plan *out, cohort_error *err) {
+    assert(rows >= 1 && row_tokens_max >= 1 && chunk_max >= 1);
+    assert(program->n_groups <= PROGRAM_GROUPS_MAX);
+    struct state_plan plan = {.groups = program->n_groups};
+    uint64_t most[PROGRAM_GROUPS_MAX], n_max = 1;
+    for (uint32_t g = 0; g < plan.groups; g++) {
+        uint32_t window = program->groups[g].window;
+        uint64_t per_row = pages_worst(window, row_tokens_max, (uint64_t)chunk_max * BACKEND_IN_FLIGHT);
+        plan.page_bytes[g] = backend_page_bytes(&program->groups[g]);
+        most[g] = window ? group_pages(mul_saturated(rows, per_row), STATE_PAGES_MAX) : STATE_PAGES_MAX;
+        if (most[g] > n_max) n_max = most[g];
+    }
+
+    uint64_t least = plan_bytes(&plan, 1, most);
+    uint64_t n;
+    if (bytes == 0) {
+        if (tokens == 0)
+            return err_set(err, COHORT_E_CAPACITY, "kv-tokens", "a state budget of 0 tokens: at least 1 is needed");
+        n = tokens / PAGE_TOKENS + (tokens % PAGE_TOKENS != 0);
+        if (n > STATE_PAGES_MAX)
+            return err_set(err, COHORT_E_CAPACITY, "kv-tokens",
+                           "a state budget of %llu tokens: at most %llu are possible", (unsigned long long)tokens,
+                           (unsigned long long)STATE_PAGES_MAX * PAGE_TOKENS);
+    } else {
+        n = pages_fitting(&plan, bytes, n_max, most);
+        if (n == 0)
+            return err_set(err, COHORT_E_CAPACITY, "kv-bytes",
+                           "a state budget of %llu bytes: one page of %d tokens per layer group takes %llu",
+                           (unsigned long long)bytes, PAGE_TOKENS, (unsigned long long)least);
+    }
+    for (uint32_t g = 0; g < plan.groups; g++) plan.pages[g] = (uint32_t)group_pages(n, most[g]);
+    plan.bytes = plan_bytes(&plan, n, most);
+    *out = plan;
+    return 0;
+}
+
+int state_new(const struct state_plan *plan, struct state **out, cohort_error *err) {
+    struct state *s = mem_zalloc(1, sizeof *s);
+    if (!s) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the state");
+    s->plan = *plan;
+    for (uint32_t g = 0; g < plan->groups; g++) {
+        size_t bytes;
+        int overflow = size_mul(plan->pages[g], plan->page_bytes[g], &bytes);
+        if (!overflow && bytes == 0) continue;
+        s->arena[g] = overflow ? NULL : mem_map(bytes);
+        if (!s->arena[g]) {
+            state_free(s);
+            return err_set(err, COHORT_E_MEMORY, "kv-bytes", "cannot map %u pages of %llu bytes for layer group %u",
+                           plan->pages[g], (unsigned long long)plan->page_bytes[g], g);
+        }
+        s->arena_bytes[g] = bytes;
+    }
+    *out = s;
+    return 0;
+}
+
+void state_free(struct state *s) {
+    if (!s) return;
+    for (uint32_t g = 0; g < s->plan.groups; g++)
+        if (s->arena[g]) mem_unmap(s->arena[g], s->arena_bytes[g]);
+    mem_free(s);
+}
+
+void *state_arena(struct state *s, uint32_t group) {
+    assert(group < s->plan.groups);
+    return s->arena[group];
+}
+
+void state_copy(struct state *s, uint32_t group, uint32_t from, uint32_t to) {
+    assert(group < s->plan.groups && from < s->plan.pages[group] && to < s->plan.pages[group] && from != to);
+    uint64_t page_bytes = s->plan.page_bytes[group];
+    memcpy(s->arena[group] + to * page_bytes, s->arena[group] + from * page_bytes, page_bytes);
+}

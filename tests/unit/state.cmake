@@ -1,0 +1,1 @@
+cohort_test(state SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_state.c ROOMS state)
