@@ -87,8 +87,9 @@ static int layer_has(const struct finder *f, uint32_t layer, const char *part) {
 }
 
 static int too_wide(struct finder *f, uint32_t layer, const char *what, uint64_t width) {
-    return err_set(f->err, COHORT_E_FILE, NULL, "%s of layer %u together are %llu wide, at most %u is supported", what,
-                   layer, (unsigned long long)width, SPEC_WIDTH_MAX);
+    return err_set(f->err, COHORT_E_FILE, "attention.head_count",
+                   "%s of layer %u together are %llu wide, at most %u is supported", what, layer,
+                   (unsigned long long)width, SPEC_WIDTH_MAX);
 }
 
 static int read_attention(struct finder *f, const struct family *family, uint32_t width, uint32_t i,

@@ -1,0 +1,2 @@
+cohort_test(model SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_model.c ${CMAKE_CURRENT_SOURCE_DIR}/test_model_hostile.c
+            ${CMAKE_CURRENT_SOURCE_DIR}/tiny_model.c ROOMS model format base)

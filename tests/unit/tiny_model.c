@@ -1,0 +1,96 @@
+#include "tiny_model.h"
+
+const char *const tiny_families[] = {"gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3", NULL};
+
+const char *tiny_key(const char *family, const char *name) {
+    static char key[128];
+    snprintf(key, sizeof key, "%s.%s", family, name);
+    return key;
+}
+
+static int is(const char *family, const char *name) { return strcmp(family, name) == 0; }
+
+/* Weights that are neither zero nor all the same; norms around one. */
+static void matrix(struct gguf_writer *w, const char *name, uint64_t cols, uint64_t rows) {
+    float *data = malloc((size_t)(cols * rows) * sizeof *data);
+    if (!data) abort();
+    uint32_t state = (uint32_t)(cols * 31 + rows);
+    for (uint64_t i = 0; i < cols * rows; i++) {
+        state = state * 1664525u + 1013904223u;
+        data[i] = (float)(state >> 8) / 16777216.0f - 0.5f;
+        if (rows == 1) data[i] = 1 + 0.2f * data[i];
+    }
+    gw_floats(w, name, cols, rows, data);
+    free(data);
+}
+
+static void layer_tensor(struct gguf_writer *w, uint32_t layer, const char *part, uint64_t cols, uint64_t rows) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.%s", layer, part);
+    matrix(w, name, cols, rows);
+}
+
+static void layer(struct gguf_writer *w, const char *family, uint32_t i, uint32_t head_width) {
+    uint32_t q = TINY_HEADS * head_width, kv = TINY_KV_HEADS * head_width;
+    int gemma = is(family, "gemma2") || is(family, "gemma3"), phi = is(family, "phi3");
+    layer_tensor(w, i, "attn_norm.weight", TINY_WIDTH, 1);
+    if (phi) {
+        layer_tensor(w, i, "attn_qkv.weight", TINY_WIDTH, q + 2 * kv);
+    } else {
+        layer_tensor(w, i, "attn_q.weight", TINY_WIDTH, q);
+        layer_tensor(w, i, "attn_k.weight", TINY_WIDTH, kv);
+        layer_tensor(w, i, "attn_v.weight", TINY_WIDTH, kv);
+    }
+    if (is(family, "qwen2")) {
+        layer_tensor(w, i, "attn_q.bias", q, 1);
+        layer_tensor(w, i, "attn_k.bias", kv, 1);
+        layer_tensor(w, i, "attn_v.bias", kv, 1);
+    }
+    if (is(family, "qwen3") || is(family, "gemma3")) {
+        layer_tensor(w, i, "attn_q_norm.weight", head_width, 1);
+        layer_tensor(w, i, "attn_k_norm.weight", head_width, 1);
+    }
+    layer_tensor(w, i, "attn_output.weight", q, TINY_WIDTH);
+    layer_tensor(w, i, "ffn_norm.weight", TINY_WIDTH, 1);
+    if (!phi) layer_tensor(w, i, "ffn_gate.weight", TINY_WIDTH, TINY_FFN);
+    layer_tensor(w, i, "ffn_up.weight", TINY_WIDTH, phi ? 2 * TINY_FFN : TINY_FFN);
+    layer_tensor(w, i, "ffn_down.weight", TINY_FFN, TINY_WIDTH);
+    if (gemma) {
+        layer_tensor(w, i, "post_attention_norm.weight", TINY_WIDTH, 1);
+        layer_tensor(w, i, "post_ffw_norm.weight", TINY_WIDTH, 1);
+    }
+}
+
+void tiny_make(struct gguf_writer *w, const char *family, uint32_t layers) {
+    int own_head_width = !is(family, "qwen2") && !is(family, "phi3");
+    uint32_t head_width = own_head_width ? TINY_HEAD_WIDTH : TINY_WIDTH / TINY_HEADS;
+    gw_string(w, "general.architecture", family);
+    gw_u32(w, tiny_key(family, "block_count"), layers);
+    gw_u32(w, tiny_key(family, "context_length"), TINY_CONTEXT);
+    gw_u32(w, tiny_key(family, "embedding_length"), TINY_WIDTH);
+    gw_u32(w, tiny_key(family, "feed_forward_length"), TINY_FFN);
+    gw_u32(w, tiny_key(family, "attention.head_count"), TINY_HEADS);
+    gw_u32(w, tiny_key(family, "attention.head_count_kv"), TINY_KV_HEADS);
+    gw_f32(w, tiny_key(family, "attention.layer_norm_rms_epsilon"), 1e-5f);
+    if (own_head_width) {
+        gw_u32(w, tiny_key(family, "attention.key_length"), head_width);
+        gw_u32(w, tiny_key(family, "attention.value_length"), head_width);
+    }
+    matrix(w, "token_embd.weight", TINY_WIDTH, TINY_VOCAB);
+    matrix(w, "output_norm.weight", TINY_WIDTH, 1);
+    if (!is(family, "gemma2") && !is(family, "gemma3")) matrix(w, "output.weight", TINY_WIDTH, TINY_VOCAB);
+    for (uint32_t i = 0; i < layers; i++) layer(w, family, i, head_width);
+}
+
+int tiny_build(struct tiny *t, const struct gguf_writer *w, cohort_error *err) {
+    *t = (struct tiny){0};
+    size_t n = gw_finish(w, &t->bytes);
+    int rc = model_file_from_memory(t->bytes, n, &t->file, err);
+    return rc ? rc : model_build(t->file, TINY_VOCAB, &t->model, err);
+}
+
+void tiny_free(struct tiny *t) {
+    model_free(t->model);
+    model_file_close(t->file);
+    free(t->bytes);
+}

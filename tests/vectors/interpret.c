@@ -1,0 +1,209 @@
+#include "interpret.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/cpu/pack.h"
+
+struct run {
+    const struct program *p;
+    const int32_t *ids;
+    uint32_t n;
+    double *regs[PROGRAM_REGS_MAX]; /* of registers without a parent: [n][width] */
+    float *row;                     /* one dequantised row */
+    double *logits;
+};
+
+/* First value and row stride of a register. */
+static double *values(const struct run *r, int16_t reg, size_t *stride) {
+    assert_in_range(reg, 0, r->p->n_regs - 1);
+    const struct program_reg *x = &r->p->regs[reg];
+    int32_t root = x->parent < 0 ? reg : x->parent;
+    *stride = r->p->regs[root].width;
+    assert_true(x->offset + x->width <= *stride);
+    return r->regs[root] + x->offset;
+}
+
+static const float *weights(struct run *r, int32_t tensor, uint32_t row) {
+    const struct program_tensor *t = &r->p->tensors[tensor];
+    assert_true(row < t->rows);
+    dequant_row(t->type, t->data, row, t->cols, r->row);
+    return r->row;
+}
+
+static double capped(double x, double cap) { return cap != 0 ? cap * tanh(x / cap) : x; }
+
+static void embed(struct run *r, const struct op *op) {
+    size_t stride;
+    double *x = values(r, op->dst, &stride);
+    for (uint32_t t = 0; t < r->n; t++) {
+        const float *w = weights(r, op->tensor, (uint32_t)r->ids[t]);
+        for (uint32_t i = 0; i < stride; i++) x[t * stride + i] = (double)w[i] * (double)op->scale;
+    }
+}
+
+static void norm(struct run *r, const struct op *op) {
+    size_t dst_stride, src_stride;
+    double *y = values(r, op->dst, &dst_stride);
+    const double *x = values(r, op->a, &src_stride);
+    const float *w = weights(r, op->tensor, 0);
+    uint32_t total = r->p->regs[op->a].width;
+    assert_int_equal(total % op->width, 0);
+    for (uint32_t t = 0; t < r->n; t++)
+        for (uint32_t at = 0; at < total; at += op->width) {
+            const double *in = x + t * src_stride + at;
+            double sum = 0;
+            for (uint32_t i = 0; i < op->width; i++) sum += in[i] * in[i];
+            double scale = 1 / sqrt(sum / op->width + (double)op->eps);
+            for (uint32_t i = 0; i < op->width; i++) y[t * dst_stride + at + i] = in[i] * scale * (double)w[i];
+        }
+}
+
+static void matmul(struct run *r, const struct op *op, double *y, size_t dst_stride) {
+    size_t src_stride;
+    const struct program_tensor *t = &r->p->tensors[op->tensor];
+    const double *x = values(r, op->a, &src_stride);
+    assert_int_equal(r->p->regs[op->a].width, t->cols);
+    for (uint32_t o = 0; o < t->rows; o++) {
+        const double bias = op->bias >= 0 ? (double)((const float *)r->p->tensors[op->bias].data)[o] : 0;
+        const float *w = weights(r, op->tensor, o);
+        for (uint32_t i = 0; i < r->n; i++) {
+            double sum = bias;
+            for (uint32_t c = 0; c < t->cols; c++) sum += (double)w[c] * x[i * src_stride + c];
+            y[i * dst_stride + o] = sum;
+        }
+    }
+}
+
+static void rope(struct run *r, const struct op *op) {
+    size_t stride;
+    double *x = values(r, op->dst, &stride);
+    const struct program_rope *table = &r->p->ropes[op->rope];
+    assert_int_equal(op->heads * op->width, r->p->regs[op->dst].width);
+    for (uint32_t t = 0; t < r->n; t++)
+        for (uint32_t h = 0; h < op->heads; h++)
+            for (uint32_t i = 0; i < table->pairs; i++) {
+                double *head = x + t * stride + h * op->width;
+                double *a = head + (table->interleaved ? 2 * i : i);
+                double *b = head + (table->interleaved ? 2 * i + 1 : i + table->pairs);
+                double angle = t * table->frequency[i], m = (double)table->magnitude;
+                double c = cos(angle) * m, s = sin(angle) * m, x0 = *a, x1 = *b;
+                *a = x0 * c - x1 * s;
+                *b = x0 * s + x1 * c;
+            }
+}
+
+static void attend_head(struct run *r, const struct op *op, uint32_t t, uint32_t h) {
+    const struct program_group *g = &r->p->groups[r->p->layers[op->layer].group];
+    size_t qs, ks, vs, os;
+    uint32_t kv = h / (op->heads / op->kv_heads);
+    const double *q = values(r, op->a, &qs), *k = values(r, op->b, &ks), *v = values(r, op->c, &vs);
+    double *out = values(r, op->dst, &os) + t * os + h * g->value_width;
+    q += t * qs + h * op->width;
+    k += kv * op->width;
+    v += kv * g->value_width;
+    uint32_t first = g->window && t + 1 > g->window ? t + 1 - g->window : 0;
+    double *e = calloc(r->n, sizeof *e), best = -INFINITY, sum = 0;
+    for (uint32_t j = first; j <= t; j++) {
+        double s = 0;
+        for (uint32_t d = 0; d < op->width; d++) s += q[d] * (double)op->scale * k[j * ks + d];
+        e[j] = capped(s, (double)op->softcap);
+        best = fmax(best, e[j]);
+    }
+    for (uint32_t j = first; j <= t; j++) sum += e[j] = exp(e[j] - best);
+    for (uint32_t d = 0; d < g->value_width; d++) {
+        double x = 0;
+        for (uint32_t j = first; j <= t; j++) x += e[j] / sum * v[j * vs + d];
+        out[d] = x;
+    }
+    free(e);
+}
+
+static void glu(struct run *r, const struct op *op) {
+    size_t ys, as, bs;
+    double *y = values(r, op->dst, &ys);
+    const double *a = values(r, op->a, &as), *b = values(r, op->b, &bs);
+    for (uint32_t t = 0; t < r->n; t++)
+        for (uint32_t i = 0; i < r->p->regs[op->dst].width; i++) {
+            double g = a[t * as + i];
+            double act = op->act == ACT_SILU ? g / (1 + exp(-g))
+                                             : 0.5 * g * (1 + tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
+            y[t * ys + i] = act * b[t * bs + i];
+        }
+}
+
+/* dst = (or +=) a, row by row. Every row is wanted here, so selecting is copying. */
+static void copy(struct run *r, const struct op *op, int add) {
+    size_t ys, as;
+    double *y = values(r, op->dst, &ys);
+    const double *a = values(r, op->a, &as);
+    assert_int_equal(r->p->regs[op->dst].width, r->p->regs[op->a].width);
+    for (uint32_t t = 0; t < r->n; t++)
+        for (uint32_t i = 0; i < r->p->regs[op->dst].width; i++)
+            y[t * ys + i] = (add ? y[t * ys + i] : 0) + a[t * as + i];
+}
+
+static void step(struct run *r, const struct op *op) {
+    size_t stride;
+    switch (op->kind) {
+    case OP_EMBED:
+        embed(r, op);
+        break;
+    case OP_NORM:
+        norm(r, op);
+        break;
+    case OP_MATMUL: {
+        double *y = values(r, op->dst, &stride);
+        assert_int_equal(r->p->regs[op->dst].width, r->p->tensors[op->tensor].rows);
+        matmul(r, op, y, stride);
+        break;
+    }
+    case OP_ROPE:
+        rope(r, op);
+        break;
+    case OP_ATTEND:
+        for (uint32_t t = 0; t < r->n; t++)
+            for (uint32_t h = 0; h < op->heads; h++) attend_head(r, op, t, h);
+        break;
+    case OP_GLU:
+        glu(r, op);
+        break;
+    case OP_ADD:
+        copy(r, op, 1);
+        break;
+    case OP_SELECT:
+        copy(r, op, 0);
+        break;
+    case OP_LOGITS:
+        matmul(r, op, r->logits, r->p->vocab);
+        for (size_t i = 0; i < (size_t)r->n * r->p->vocab; i++)
+            r->logits[i] = capped(r->logits[i], (double)op->softcap);
+        break;
+    }
+}
+
+void interpret(const struct program *p, const int32_t *ids, uint32_t n, double *logits, interpret_hook hook,
+               void *user) {
+    struct run r = {.p = p, .ids = ids, .n = n, .logits = logits};
+    uint32_t widest = 1;
+    for (uint32_t i = 0; i < p->n_tensors; i++)
+        if (p->tensors[i].cols > widest) widest = p->tensors[i].cols;
+    r.row = calloc(widest, sizeof *r.row);
+    for (uint32_t i = 0; i < p->n_regs; i++)
+        if (p->regs[i].parent < 0) r.regs[i] = calloc((size_t)n * p->regs[i].width, sizeof(double));
+    for (uint32_t i = 0; i < p->n_ops; i++) {
+        step(&r, &p->ops[i]);
+        if (!hook) continue;
+        size_t stride;
+        int16_t shown = p->ops[i].kind == OP_LOGITS ? p->ops[i].a : p->ops[i].dst;
+        const double *rows = values(&r, shown, &stride);
+        hook(user, i, rows, stride);
+    }
+    for (uint32_t i = 0; i < p->n_regs; i++) free(r.regs[i]);
+    free(r.row);
+}
