@@ -161,7 +161,7 @@ int sched_reserve(struct sched *s, sched_row *out) {
     uint32_t taken =
         s->state_n[ROW_RESERVED] + s->state_n[ROW_WAITING] + s->state_n[ROW_PREPARING] + s->state_n[ROW_RUNNING];
     if (taken >= s->config.rows_max + s->config.queue_max || s->list[LIST_FREE].n == 0) return COHORT_E_BUSY;
-    struct row *r = row_at(s, s->list[LIST_FREE].first);
+    struct row *r = row_at(s, s->list[LIST_FREE].last); /* the one used last */
     sched_row_enter(s, r, ROW_RESERVED);
     *out = row_name(s, r);
     return 0;
@@ -373,7 +373,7 @@ int sched_new(const struct sched_config *config, struct sched **out, cohort_erro
 
     for (uint32_t i = 0; i < LISTS; i++) s->list[i] = (struct list){NO_ROW, NO_ROW, 0, LINK_PLACE};
     s->admitted = (struct list){NO_ROW, NO_ROW, 0, LINK_ADMITTED};
-    for (uint32_t i = 0; i < s->rows_total; i++) {
+    for (uint32_t i = s->rows_total; i-- > 0;) {
         struct row *r = row_at(s, i);
         *r = (struct row){.generation = 1, .state = ROW_FREE, .list = LIST_FREE, .slot = NO_SLOT};
         sched_list_push(s, &s->list[LIST_FREE], r);
