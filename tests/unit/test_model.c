@@ -3,6 +3,8 @@
 #include "test_model.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "model/family.h"

@@ -2,7 +2,10 @@
 #include "test_model.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
+#include "base/dtype.h"
 #include "tiny_model.h"
 
 /* What a case does to a key of the family (whose prefix is added unless the name has a dot-free "general" in front). */

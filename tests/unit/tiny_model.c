@@ -1,5 +1,9 @@
 #include "tiny_model.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 const char *const tiny_families[] = {"gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3", NULL};
 
 const char *tiny_key(const char *family, const char *name) {

@@ -3,8 +3,8 @@
 #define UNIT_TINY_MODEL_H
 
 #include "base/err.h"
-#include "gguf_writer.h"
 #include "model/model.h"
+#include "tiny_gguf.h"
 
 enum {
     TINY_LAYERS = 3,
