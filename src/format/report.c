@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -49,6 +50,17 @@ static void add_string(struct report *r, const struct meta_string *string, int i
     if (string->len > max && !r->json) add(r, "... (%" PRIu64 " bytes)", string->len);
 }
 
+/* The shortest of the usual digits that read back as the same number. */
+static void add_float(struct report *r, double value, int single) {
+    char digits[32];
+    for (int precision = single ? 6 : 15; precision <= (single ? 9 : 17); precision++) {
+        snprintf(digits, sizeof(digits), "%.*g", precision, value);
+        double back = strtod(digits, NULL);
+        if (back == value || (single && (float)back == (float)value)) break;
+    }
+    add(r, "%s", digits);
+}
+
 static void add_element(struct report *r, const struct meta_entry *entry, enum meta_type type, uint64_t i) {
     double value;
     switch (type) {
@@ -62,7 +74,7 @@ static void add_element(struct report *r, const struct meta_entry *entry, enum m
     case META_F64:
         value = meta_entry_f64(entry, i);
         if (__builtin_isfinite(value))
-            add(r, "%.*g", type == META_F32 ? 9 : 17, value);
+            add_float(r, value, type == META_F32);
         else
             add(r, "%s", r->json ? "null" : value != value ? "nan" : value > 0 ? "inf" : "-inf");
         break;
