@@ -202,18 +202,29 @@ static int request_project(const struct sched *s, const struct sched_request *q,
     return 0;
 }
 
-int sched_submit(struct sched *s, sched_row row, const struct sched_request *request, cohort_error *err) {
-    struct row *r = row_find(s, row);
-    if (s->closed) return err_set(err, COHORT_E_CLOSED, NULL, "the engine takes no new work");
-    if (r == NULL || r->state != ROW_RESERVED) return err_set(err, COHORT_E_NOT_FOUND, NULL, "no such reserved place");
+/* Everything about a request that its row does not matter for. */
+static int request_check(const struct sched *s, const struct sched_request *request, uint32_t *chunk, uint32_t worst[],
+                         cohort_error *err) {
     if (request->prompt_n == 0) return err_set(err, COHORT_E_ARGUMENT, "prompt", "the prompt has no tokens");
     if (request->max_new == 0 && !request->all_outputs)
         return err_set(err, COHORT_E_ARGUMENT, "max_tokens", "no tokens and no prompt outputs are asked for");
     if ((uint64_t)request->prompt_n + request->max_new > s->config.context_max)
         return err_set(err, COHORT_E_CONTEXT, "prompt", "%u prompt and %u new tokens exceed the context of %u",
                        request->prompt_n, request->max_new, s->config.context_max);
+    return request_project(s, request, chunk, worst, err);
+}
+
+int sched_fits(const struct sched *s, const struct sched_request *request, cohort_error *err) {
+    uint32_t chunk, worst[PAGES_GROUPS_MAX];
+    return request_check(s, request, &chunk, worst, err);
+}
+
+int sched_submit(struct sched *s, sched_row row, const struct sched_request *request, cohort_error *err) {
+    struct row *r = row_find(s, row);
+    if (s->closed) return err_set(err, COHORT_E_CLOSED, NULL, "the engine takes no new work");
+    if (r == NULL || r->state != ROW_RESERVED) return err_set(err, COHORT_E_NOT_FOUND, NULL, "no such reserved place");
     uint32_t worst[PAGES_GROUPS_MAX];
-    int e = request_project(s, request, &r->chunk, worst, err);
+    int e = request_check(s, request, &r->chunk, worst, err);
     if (e != 0) return e;
     r->prompt_n = request->prompt_n;
     r->max_new = request->max_new;

@@ -86,6 +86,8 @@ struct sched_request {
  * its worst case can never fit the pages, E_ARGUMENT, E_CLOSED, E_NOT_FOUND (not a reserved row). On failure the place
  * stays reserved. */
 int sched_submit(struct sched *s, sched_row row, const struct sched_request *request, cohort_error *err);
+/* What sched_submit would say of the request itself. Looks at nothing that changes: any thread may ask. */
+int sched_fits(const struct sched *s, const struct sched_request *request, cohort_error *err);
 
 /* Ends a row in any state after RESERVED: a waiting one, or one that no plan in flight names, is gone at once; another
  * is not planned again and turns ENDING until the last such plan is committed. Its pages are given up when it is gone.
