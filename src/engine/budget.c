@@ -1,0 +1,59 @@
+/* Budgets of memory (budget.h). Called while an engine is opened. */
+#include "engine/budget.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* The machine's memory, or less if the control group has a limit ("max" is none). */
+static uint64_t memory_limit(void) {
+    uint64_t limit = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    static const char *const files[] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        FILE *f = fopen(files[i], "r");
+        unsigned long long value;
+        if (!f) continue;
+        if (fscanf(f, "%llu", &value) == 1 && value > 0) limit = min_u64(limit, value);
+        fclose(f);
+    }
+    return limit;
+}
+
+int budget_plan(const struct program *program, const cohort_engine_options *o, struct state_plan *out,
+                cohort_error *err) {
+    uint64_t bytes = o->kv_tokens ? 0 : o->kv_bytes, tokens = o->kv_tokens;
+    if (!bytes && !tokens) tokens = (uint64_t)o->rows * o->context;
+    int code = state_plan_make(program, bytes, tokens, o->rows, o->context, o->batch_tokens, out, err);
+    if (code || o->kv_bytes || o->kv_tokens) return code;
+    uint64_t most = memory_limit() / 2;
+    if (out->bytes <= most) return 0;
+    return state_plan_make(program, most, 0, o->rows, o->context, o->batch_tokens, out, err);
+}
+
+uint64_t budget_tokens(const struct program *program, const struct state_plan *plan) {
+    uint64_t full = UINT64_MAX, most = 0;
+    for (uint32_t g = 0; g < plan->groups; g++) {
+        uint64_t tokens = (uint64_t)plan->pages[g] * BACKEND_PAGE_TOKENS;
+        if (program->groups[g].window == 0) full = min_u64(full, tokens);
+        if (tokens > most) most = tokens;
+    }
+    return full == UINT64_MAX ? most : full; /* windows hold what their rows need; full layers say how much fits */
+}
+
+/* A tensor of the file may be several of the program's (fused matrices). */
+static int all_packed(const struct program *program, const struct backend_program *compiled, const char *name) {
+    for (uint32_t i = 0; i < program->n_tensors; i++)
+        if (strcmp(program->tensors[i].name, name) == 0 && !backend_program_packed(compiled, i)) return 0;
+    return 1;
+}
+
+void budget_release_file(const struct model_file *file, const struct program *program,
+                         const struct backend_program *compiled) {
+    for (uint32_t i = 0; i < program->n_tensors; i++) {
+        const char *name = program->tensors[i].name;
+        const struct file_tensor *tensor = model_file_tensor(file, name);
+        if (tensor && all_packed(program, compiled, name)) model_file_release(file, tensor);
+    }
+}

@@ -1,0 +1,131 @@
+/* From results to events: detokenising, stops, budgets, the row's ring. Engine thread only, usually while the next
+ * iteration runs. What a row was given after the token that ended it is dropped here, so it never shows. */
+#include <assert.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "engine/internal.h"
+
+static void push(struct cohort_engine *e, struct row *row, struct ring_event *event, const cohort_logprob *top) {
+    event->text_len = (uint32_t)e->text.len;
+    assert(e->text.len <= e->text_max);
+    ring_push(&row->ring, event, top, e->text.data);
+    events_announce(e, row);
+}
+
+/* Times so far. A part that a row never reached is 0. */
+static void fill_stats(const struct row *row, cohort_stats *out, uint64_t now) {
+    const struct row_request *r = &row->request;
+    *out = (cohort_stats){.prompt_tokens = r->prompt_n, .generated_tokens = row->generated, .seed = r->sample.seed};
+    out->queue_us = (row->admitted_us ? row->admitted_us : now) - r->submitted_us;
+    if (row->admitted_us) out->prefill_us = (row->first_us ? row->first_us : now) - row->admitted_us;
+    if (!row->first_us) return;
+    out->decode_us = now - row->first_us;
+    out->first_token_us = row->first_us - r->submitted_us;
+}
+
+static void finish(struct cohort_engine *e, struct row *row, struct row_final *final) {
+    assert(!row->finished);
+    uint64_t now = clock_us();
+    buf_clear(&e->text);
+    if (final->stop_index < 0 && detok_finish(&row->detok, &e->text) != 0) buf_clear(&e->text);
+    fill_stats(row, &final->stats, now);
+    row->final = *final;
+    row->finished = 1;
+    if (row->sched) sched_finish(e->sched, row->sched);
+    /* Before the event shows: its reader may submit the next request at once. */
+    metrics_finish(e, row, now);
+    inbox_give_place_back(e);
+    push(e, row, &(struct ring_event){.type = COHORT_EVENT_FINISH}, NULL);
+}
+
+void deliver_finish(struct cohort_engine *e, struct row *row, cohort_finish how, int code, const char *text) {
+    struct row_final final = {.finish = how, .stop_token = -1, .stop_index = -1};
+    if (code) err_set(&final.error, code, NULL, "%s", text);
+    finish(e, row, &final);
+}
+
+static int ends_row(const struct cohort_engine *e, const struct row_request *r, int32_t token) {
+    if (!r->ignore_eos && tokenizer_is_end(e->model->tokenizer, token)) return 1;
+    for (uint32_t i = 0; i < r->stop_ids_n; i++)
+        if (r->stop_ids[i] == token) return 1;
+    return 0;
+}
+
+static void no_finite_logits(struct cohort_engine *e, struct row *row) {
+    deliver_finish(e, row, COHORT_FINISH_ERROR, COHORT_E_NUMERIC, cohort_error_text(COHORT_E_NUMERIC));
+}
+
+static void deliver_prompt(struct cohort_engine *e, struct row *row, uint32_t pos, const struct sample_result *r) {
+    if (r->token < 0) {
+        no_finite_logits(e, row);
+        return;
+    }
+    buf_clear(&e->text);
+    struct ring_event event = {
+        .type = COHORT_EVENT_PROMPT, .token = r->token, .index = pos, .logprob = r->logprob, .top_n = r->top_n};
+    push(e, row, &event, r->top);
+}
+
+static void deliver_token(struct cohort_engine *e, struct row *row, const struct sample_result *r, uint64_t now) {
+    struct row_final final = {.finish = COHORT_FINISH_STOP, .stop_token = -1, .stop_index = -1};
+    if (r->token < 0) {
+        no_finite_logits(e, row);
+        return;
+    }
+    metrics_token(e, row, now);
+    row->generated++;
+    if (!row->first_us) row->first_us = now;
+    row->last_us = now;
+    if (ends_row(e, &row->request, r->token)) {
+        final.stop_token = r->token;
+        finish(e, row, &final);
+        return;
+    }
+    buf_clear(&e->text);
+    int stop = detok_push(&row->detok, r->token, &e->text);
+    if (stop <= DETOK_NO_MEMORY) {
+        deliver_finish(e, row, COHORT_FINISH_ERROR, COHORT_E_MEMORY, "no memory for a token's text");
+        return;
+    }
+    struct ring_event event = {.type = COHORT_EVENT_TOKEN,
+                               .token = r->token,
+                               .index = row->generated - 1,
+                               .logprob = r->logprob,
+                               .top_n = r->top_n};
+    push(e, row, &event, r->top);
+    if (stop >= 0) {
+        final.stop_index = stop;
+        finish(e, row, &final);
+    } else if (row->generated == row->request.max_new) {
+        deliver_finish(e, row, COHORT_FINISH_LENGTH, 0, NULL);
+    }
+}
+
+/* A reader that does not keep up is waited for: its row is not planned until its ring has room again. The flag is up
+ * before the room is looked at a second time, so a reader that pops meanwhile sees the one or makes the other. */
+static void pause_if_full(struct cohort_engine *e, struct row *row) {
+    if (row_has_room(row) || atomic_load(&row->paused)) return;
+    atomic_store(&row->paused, 1);
+    if (row_has_room(row))
+        atomic_store(&row->paused, 0);
+    else
+        sched_pause(e->sched, row->sched, 1);
+}
+
+void deliver_iteration(struct cohort_engine *e, struct iteration *it) {
+    for (uint32_t i = 0; i < it->n_items; i++) {
+        const struct iteration_item *item = &it->items[i];
+        struct row *row = item->row;
+        if (atomic_load(&row->id) != item->id || row->finished) continue; /* it ended before this iteration */
+        uint32_t first_pos = item->pos + item->n_tokens - item->n_outputs;
+        for (uint32_t j = 0; item->scores && j < item->n_outputs && !row->finished; j++)
+            deliver_prompt(e, row, first_pos + j, &it->scores[item->first_output + j]);
+        if (row->finished) continue;
+        if (item->samples)
+            deliver_token(e, row, &it->samples[i], it->done_us);
+        else if (row->request.max_new == 0 && item->pos + item->n_tokens == row->request.prompt_n)
+            deliver_finish(e, row, COHORT_FINISH_LENGTH, 0, NULL);
+        if (!row->finished) pause_if_full(e, row);
+    }
+}

@@ -1,0 +1,205 @@
+/* Handles and places, and the way from API threads to the engine thread: everything here is short and under
+ * engine.lock. The inbox is a list of handles, each at most once with the set of what is wanted of it, so it needs no
+ * bound of its own. */
+#include <assert.h>
+#include <stdio.h>
+
+#include "engine/internal.h"
+
+enum { INDEX_BITS = 20 };
+_Static_assert(2 * (SCHED_ROWS_MAX + SCHED_QUEUE_MAX) <= 1 << INDEX_BITS, "a handle's index fits its number");
+
+static uint32_t index_of(const struct cohort_engine *e, const struct row *row) { return (uint32_t)(row - e->rows); }
+
+struct row *inbox_find(struct cohort_engine *e, uint64_t id) {
+    uint32_t index = (uint32_t)(id & ((1u << INDEX_BITS) - 1));
+    if (id == 0 || index >= e->rows_n || atomic_load(&e->rows[index].id) != id) return NULL;
+    return &e->rows[index];
+}
+
+/* ---- under lock ---- */
+static void want(struct cohort_engine *e, struct row *row, uint8_t wants) {
+    row->wants |= wants;
+    if (row->queued) return;
+    row->queued = 1;
+    row->inbox_next = ROW_NONE;
+    if (e->inbox_first == ROW_NONE)
+        e->inbox_first = index_of(e, row);
+    else
+        e->rows[e->inbox_last].inbox_next = index_of(e, row);
+    e->inbox_last = index_of(e, row);
+    pthread_cond_signal(&e->wake);
+}
+
+static void give_place_back(struct cohort_engine *e) {
+    assert(e->places > 0);
+    e->places--;
+}
+
+static void handle_put(struct cohort_engine *e, struct row *row) {
+    assert(row->state == HANDLE_FREE);
+    row->free_next = e->free_first;
+    e->free_first = index_of(e, row);
+}
+
+static int closed_error(const struct cohort_engine *e, cohort_error *err) {
+    if (e->failure.code) return err_set(err, COHORT_E_CLOSED, NULL, "the engine has stopped: %s", e->failure.text);
+    return err_set(err, COHORT_E_CLOSED, NULL, "the engine is closing and takes no new work");
+}
+
+/* ---- handles that end ---- */
+/* From any state to FREE. The row's memory is freed outside the lock. */
+static void handle_free(struct cohort_engine *e, struct row *row) {
+    atomic_store(&row->id, 0);
+    row->state = HANDLE_FREE;
+    row->wants = 0;
+    pthread_mutex_unlock(&e->lock);
+    row_clear(row);
+    pthread_mutex_lock(&e->lock);
+    handle_put(e, row);
+}
+
+void inbox_end(struct cohort_engine *e, struct row *row) {
+    pthread_mutex_lock(&e->lock);
+    assert(row->state == HANDLE_LIVE && e->active > 0);
+    row->state = HANDLE_ENDED;
+    if (row->dropped) handle_free(e, row);
+    if (--e->active == 0) pthread_cond_broadcast(&e->idle);
+    pthread_mutex_unlock(&e->lock);
+}
+
+void inbox_give_place_back(struct cohort_engine *e) {
+    pthread_mutex_lock(&e->lock);
+    give_place_back(e);
+    pthread_mutex_unlock(&e->lock);
+}
+
+void inbox_fail(struct cohort_engine *e, const cohort_error *cause) {
+    pthread_mutex_lock(&e->lock);
+    e->failure = *cause;
+    e->draining = 1;
+    pthread_cond_broadcast(&e->idle);
+    pthread_mutex_unlock(&e->lock);
+}
+
+void inbox_want(struct cohort_engine *e, struct row *row, uint64_t id, uint8_t wants) {
+    pthread_mutex_lock(&e->lock);
+    if (atomic_load(&row->id) == id && row->state == HANDLE_LIVE) want(e, row, wants);
+    pthread_mutex_unlock(&e->lock);
+}
+
+int inbox_drain(struct cohort_engine *e, int may_sleep) {
+    int n = 0;
+    pthread_mutex_lock(&e->lock);
+    while (may_sleep && e->inbox_first == ROW_NONE && !e->stopping) pthread_cond_wait(&e->wake, &e->lock);
+    while (e->inbox_first != ROW_NONE) {
+        struct row *row = &e->rows[e->inbox_first];
+        e->inbox_first = row->inbox_next;
+        row->queued = 0;
+        if (row->wants) e->drained[n++] = (struct drained){row, atomic_load(&row->id), row->wants};
+        row->wants = 0;
+    }
+    if (e->stopping) n = -1;
+    pthread_mutex_unlock(&e->lock);
+    return n;
+}
+
+/* ---- the public half ---- */
+int cohort_reserve(struct cohort_engine *e, cohort_ticket *out, cohort_error *err) {
+    int code = 0;
+    *out = 0;
+    pthread_mutex_lock(&e->lock);
+    uint32_t places = e->options.rows + e->options.queue;
+    if (e->draining) {
+        code = closed_error(e, err);
+    } else if (e->places == places) {
+        code = err_set(err, COHORT_E_BUSY, NULL, "all %u places (%u rows and a line of %u) are taken", places,
+                       e->options.rows, e->options.queue);
+    } else if (e->free_first == ROW_NONE) {
+        code = err_set(err, COHORT_E_BUSY, NULL, "too many ended requests were not dropped");
+    } else {
+        struct row *row = &e->rows[e->free_first];
+        e->free_first = row->free_next;
+        row->state = HANDLE_RESERVED;
+        row->dropped = 0;
+        *out = ++row->generation << INDEX_BITS | index_of(e, row);
+        atomic_store(&row->id, *out);
+        e->places++;
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (code == COHORT_E_BUSY) metrics_refused(e);
+    return code;
+}
+
+void cohort_unreserve(struct cohort_engine *e, cohort_ticket ticket) {
+    pthread_mutex_lock(&e->lock);
+    struct row *row = inbox_find(e, ticket);
+    if (row && row->state == HANDLE_RESERVED) {
+        give_place_back(e);
+        handle_free(e, row);
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+int cohort_submit(struct cohort_engine *e, cohort_ticket ticket, const cohort_request *request, cohort_id *out,
+                  cohort_error *err) {
+    *out = 0;
+    pthread_mutex_lock(&e->lock);
+    struct row *row = inbox_find(e, ticket);
+    if (!row || row->state != HANDLE_RESERVED) {
+        pthread_mutex_unlock(&e->lock);
+        return err_set(err, COHORT_E_ARGUMENT, "ticket", "not a reserved place, or used before");
+    }
+    row->state = HANDLE_FILLING;
+    int code = e->draining ? closed_error(e, err) : 0;
+    pthread_mutex_unlock(&e->lock);
+
+    if (!code) code = row_fill(e, row, request, err);
+    if (!code) metrics_submitted(e);
+    pthread_mutex_lock(&e->lock);
+    if (!code && e->failure.code) code = closed_error(e, err);
+    if (code) {
+        give_place_back(e);
+        handle_free(e, row);
+    } else {
+        row->state = HANDLE_LIVE;
+        e->active++;
+        want(e, row, WANT_SUBMIT);
+        *out = ticket;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return code;
+}
+
+void cohort_cancel(struct cohort_engine *e, cohort_id id) {
+    pthread_mutex_lock(&e->lock);
+    struct row *row = inbox_find(e, id);
+    if (row && row->state == HANDLE_LIVE) want(e, row, WANT_CANCEL);
+    pthread_mutex_unlock(&e->lock);
+}
+
+void cohort_drop(struct cohort_engine *e, cohort_id id) {
+    pthread_mutex_lock(&e->lock);
+    struct row *row = inbox_find(e, id);
+    if (row && row->state == HANDLE_ENDED) {
+        handle_free(e, row);
+    } else if (row && row->state == HANDLE_LIVE) {
+        row->dropped = 1;
+        want(e, row, WANT_CANCEL);
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+void cohort_engine_drain(struct cohort_engine *e) {
+    pthread_mutex_lock(&e->lock);
+    e->draining = 1;
+    pthread_mutex_unlock(&e->lock);
+}
+
+int cohort_engine_idle(const struct cohort_engine *engine) {
+    struct cohort_engine *e = (struct cohort_engine *)engine; /* only the lock is written */
+    pthread_mutex_lock(&e->lock);
+    int idle = e->active == 0;
+    pthread_mutex_unlock(&e->lock);
+    return idle;
+}

@@ -1,0 +1,189 @@
+/* The engine thread: one turn after the other until it is told to stop.
+ *
+ *   pipelined   drain, plan and launch N+1 | deliver N (N+1 runs) | wait for N+1, commit it
+ *   serial      drain, plan and launch N | wait for N, commit it | deliver N
+ *
+ * Nothing is in flight between turns. A pipelined plan is made from lengths alone, before anybody has read the tokens
+ * of the iteration before; rows that turn out to have ended there run once too often, and deliver.c drops what they
+ * made. With nothing to plan and nothing to deliver the thread sleeps until the inbox gets something. */
+#include <assert.h>
+
+#include "base/clock.h"
+#include "engine/internal.h"
+
+static void submit_row(struct cohort_engine *e, struct row *row) {
+    const struct row_request *r = &row->request;
+    cohort_error err = {0};
+    row->sched = 0;
+    row->finished = 0;
+    row->generated = 0;
+    row->admitted_us = row->first_us = row->last_us = 0;
+    /* The answer goes on from the prompt's text, so it keeps its leading space. */
+    detok_init(&row->detok, e->model->tokenizer, r->stops, r->stops_n, 0);
+    const struct sched_request wanted = {
+        .prompt_n = r->prompt_n, .max_new = r->max_new, .chunk_max = r->chunk_max, .all_outputs = r->prompt_logprobs};
+    sched_row name;
+    int code = sched_reserve(e->sched, &name);
+    if (!code) {
+        code = sched_submit(e->sched, name, &wanted, &err);
+        if (code) sched_unreserve(e->sched, name);
+    }
+    if (code) { /* everything was checked at submit, so this is a fault of ours: it still ends only this row */
+        deliver_finish(e, row, COHORT_FINISH_ERROR, code, err.text[0] ? err.text : cohort_error_text(code));
+        inbox_end(e, row);
+        return;
+    }
+    row->sched = name;
+    e->by_sched[sched_row_index(name)] = row;
+}
+
+static void take_wants(struct cohort_engine *e, int n) {
+    for (int i = 0; i < n; i++) {
+        struct row *row = e->drained[i].row;
+        uint8_t wants = e->drained[i].wants;
+        if (atomic_load(&row->id) != e->drained[i].id) continue; /* ended and dropped meanwhile */
+        if (wants & WANT_SUBMIT) submit_row(e, row);
+        if (row->finished) continue;
+        if (wants & WANT_CANCEL) {
+            deliver_finish(e, row, COHORT_FINISH_CANCELLED, COHORT_E_CANCELLED, cohort_error_text(COHORT_E_CANCELLED));
+        } else if ((wants & WANT_RESUME) && atomic_load(&row->paused) && row_has_room(row)) {
+            atomic_store(&row->paused, 0);
+            sched_pause(e->sched, row->sched, 0);
+        }
+    }
+}
+
+/* Lets go of rows that the scheduler has forgotten: nothing in flight names them any more. */
+static void reap(struct cohort_engine *e) {
+    sched_row name;
+    while (sched_pop_gone(e->sched, &name)) {
+        struct row *row = e->by_sched[sched_row_index(name)];
+        assert(row && row->sched == name && row->finished);
+        e->by_sched[sched_row_index(name)] = NULL;
+        inbox_end(e, row);
+    }
+}
+
+static void note_admitted(struct cohort_engine *e) {
+    sched_row name;
+    uint64_t now = 0;
+    while (sched_pop_admitted(e->sched, &name)) {
+        struct row *row = e->by_sched[sched_row_index(name)];
+        if (!now) now = clock_us();
+        row->admitted_us = now;
+        metrics_admitted(e, row);
+    }
+}
+
+/* An iteration that could not be launched: its rows end, the others go on (F2). */
+static void fail_rows(struct cohort_engine *e, struct iteration *it, int code) {
+    for (uint32_t i = 0; i < it->n_items; i++)
+        if (!it->items[i].row->finished)
+            deliver_finish(e, it->items[i].row, COHORT_FINISH_ERROR, code, "the iteration could not be started");
+}
+
+/* 1: *out runs. 0: nothing to plan. A negative code: the plan's rows have failed. */
+static int launch(struct cohort_engine *e, struct iteration **out) {
+    const struct plan *plan;
+    *out = NULL;
+    if (!sched_plan(e->sched, &plan)) return 0;
+    note_admitted(e);
+    struct iteration *it = &e->iterations[e->turn++ % ENGINE_ITERATIONS];
+    assert(it != e->unread);
+    int code = iteration_launch(it, plan);
+    if (code == 0) {
+        *out = it;
+        return 1;
+    }
+    sched_commit(e->sched, plan);
+    fail_rows(e, it, code);
+    return code;
+}
+
+/* Ends every request that has not ended. */
+static void finish_all(struct cohort_engine *e, cohort_finish how, int code, const char *text) {
+    for (uint32_t i = 0; i < e->rows_n; i++) {
+        struct row *row = &e->rows[i];
+        pthread_mutex_lock(&e->lock);
+        int live = row->state == HANDLE_LIVE;
+        pthread_mutex_unlock(&e->lock);
+        if (live && !row->finished) deliver_finish(e, row, how, code, text);
+    }
+}
+
+/* F4: the loop cannot go on. Everything pending fails with the cause, and the memory that a broken backend may still
+ * use stays until the engine is closed. */
+static void fail_engine(struct cohort_engine *e, int code) {
+    cohort_error cause;
+    err_set(&cause, code, NULL, "the backend failed: %s", cohort_error_text(code));
+    inbox_fail(e, &cause);
+    metrics_unhealthy(e);
+    int n = inbox_drain(e, 0);
+    take_wants(e, n < 0 ? 0 : n);
+    finish_all(e, COHORT_FINISH_ERROR, COHORT_E_INTERNAL, cause.text);
+    while (inbox_drain(e, 1) >= 0)
+        ;
+}
+
+/* Waits for the iteration and gives its plan back. Adds to *step what it took. */
+static int complete(struct cohort_engine *e, struct iteration *it, struct metrics_step *step) {
+    int code = backend_wait(e->program, &step->forward_us);
+    if (code) return code;
+    it->done_us = e->last_wait_us = clock_us();
+    sched_commit(e->sched, it->plan);
+    it->plan = NULL;
+    metrics_iteration(e, it);
+    return 0;
+}
+
+static uint64_t deliver(struct cohort_engine *e, struct iteration *it) {
+    uint64_t begin = clock_us();
+    deliver_iteration(e, it);
+    return clock_us() - begin;
+}
+
+/* 1: something was done; 0: nothing to do; a negative code: the loop cannot go on. `begin`: when the turn began. */
+static int turn(struct cohort_engine *e, uint64_t begin) {
+    struct metrics_step step = {0};
+    struct iteration *it, *unread = e->unread;
+    uint64_t last_wait = e->last_wait_us;
+    int launched = launch(e, &it);
+    if (it) {
+        step.build_us = it->launched_us - begin;
+        step.gap_us = last_wait ? it->launched_us - last_wait : 0;
+    }
+    e->unread = NULL;
+    if (unread) step.deliver_us = deliver(e, unread);
+    if (it) {
+        int code = complete(e, it, &step);
+        if (code) return code;
+        if (e->options.pipeline)
+            e->unread = it;
+        else
+            step.deliver_us = deliver(e, it);
+    }
+    reap(e);
+    metrics_step(e, &step);
+    return launched != 0 || unread != NULL;
+}
+
+void *loop_main(void *engine) {
+    struct cohort_engine *e = engine;
+    int worked = 1, n;
+    for (;;) {
+        if (!worked) {
+            e->last_wait_us = 0;
+            metrics_asleep(e);
+        }
+        if ((n = inbox_drain(e, !worked)) < 0) break;
+        uint64_t begin = clock_us();
+        take_wants(e, n);
+        worked = turn(e, begin);
+        if (worked < 0) {
+            fail_engine(e, worked);
+            return NULL;
+        }
+    }
+    finish_all(e, COHORT_FINISH_CANCELLED, COHORT_E_CANCELLED, "the engine is closed");
+    return NULL;
+}

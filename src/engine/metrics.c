@@ -1,0 +1,120 @@
+/* Counters, gauges and histograms. Written by the engine thread (and, for what happens before the inbox, by API
+ * threads), read by anybody; all under metrics_lock, which is held for some lines only. What belongs to an event is
+ * counted before the event shows. */
+#include <assert.h>
+
+#include "base/clock.h"
+#include "engine/internal.h"
+
+const double cohort_histogram_bounds_s[COHORT_HISTOGRAM_BUCKETS - 1] = {
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60};
+
+static void add(cohort_histogram *h, uint64_t us) {
+    double seconds = (double)us * 1e-6;
+    int i = 0;
+    while (i < COHORT_HISTOGRAM_BUCKETS - 1 && seconds > cohort_histogram_bounds_s[i]) i++;
+    h->buckets[i]++;
+    h->count++;
+    h->sum += seconds;
+}
+
+void metrics_submitted(struct cohort_engine *e) {
+    pthread_mutex_lock(&e->metrics_lock);
+    e->metrics.requests_submitted++;
+    pthread_mutex_unlock(&e->metrics_lock);
+}
+
+void metrics_refused(struct cohort_engine *e) {
+    pthread_mutex_lock(&e->metrics_lock);
+    e->metrics.requests_refused++;
+    pthread_mutex_unlock(&e->metrics_lock);
+}
+
+void metrics_admitted(struct cohort_engine *e, const struct row *row) {
+    pthread_mutex_lock(&e->metrics_lock);
+    add(&e->metrics.queue_s, row->admitted_us - row->request.submitted_us);
+    pthread_mutex_unlock(&e->metrics_lock);
+}
+
+void metrics_token(struct cohort_engine *e, const struct row *row, uint64_t now_us) {
+    pthread_mutex_lock(&e->metrics_lock);
+    e->metrics.generated_tokens++;
+    if (row->first_us)
+        add(&e->metrics.inter_token_s, now_us - row->last_us);
+    else
+        add(&e->metrics.ttft_s, now_us - row->request.submitted_us);
+    pthread_mutex_unlock(&e->metrics_lock);
+}
+
+void metrics_finish(struct cohort_engine *e, const struct row *row, uint64_t now_us) {
+    pthread_mutex_lock(&e->metrics_lock);
+    cohort_metrics *m = &e->metrics;
+    switch (row->final.finish) {
+    case COHORT_FINISH_STOP:
+        m->requests_finished_stop++;
+        break;
+    case COHORT_FINISH_LENGTH:
+        m->requests_finished_length++;
+        break;
+    case COHORT_FINISH_CANCELLED:
+        m->requests_cancelled++;
+        break;
+    case COHORT_FINISH_ERROR:
+        m->requests_failed++;
+        break;
+    }
+    add(&m->e2e_s, now_us - row->request.submitted_us);
+    pthread_mutex_unlock(&e->metrics_lock);
+}
+
+void metrics_iteration(struct cohort_engine *e, const struct iteration *it) {
+    pthread_mutex_lock(&e->metrics_lock);
+    e->metrics.iterations++;
+    e->metrics.iteration_tokens += it->n_tokens;
+    e->metrics.prompt_tokens += it->n_prompt_tokens;
+    pthread_mutex_unlock(&e->metrics_lock);
+}
+
+void metrics_step(struct cohort_engine *e, const struct metrics_step *step) {
+    struct sched_counts counts;
+    uint64_t total = 0, available = 0;
+    sched_get_counts(e->sched, &counts);
+    for (uint32_t g = 0; g < e->groups; g++) {
+        total += pages_total(e->pages, g);
+        available += pages_available(e->pages, g);
+    }
+    pthread_mutex_lock(&e->metrics_lock);
+    cohort_metrics *m = &e->metrics;
+    m->kv_pages_total = total;
+    m->kv_pages_used = total - available;
+    m->rows_running = counts.running;
+    m->rows_preparing = counts.preparing;
+    m->rows_waiting = counts.waiting;
+    m->step_build_us += step->build_us;
+    m->step_forward_us += step->forward_us;
+    m->step_deliver_us += step->deliver_us;
+    m->step_gap_us += step->gap_us;
+    e->last_step_us = clock_us();
+    pthread_mutex_unlock(&e->metrics_lock);
+}
+
+void metrics_asleep(struct cohort_engine *e) {
+    pthread_mutex_lock(&e->metrics_lock);
+    e->last_step_us = 0;
+    pthread_mutex_unlock(&e->metrics_lock);
+}
+
+void metrics_unhealthy(struct cohort_engine *e) {
+    pthread_mutex_lock(&e->metrics_lock);
+    e->metrics.healthy = 0;
+    e->last_step_us = 0;
+    pthread_mutex_unlock(&e->metrics_lock);
+}
+
+void cohort_metrics_get(cohort_engine *e, cohort_metrics *out) {
+    pthread_mutex_lock(&e->metrics_lock);
+    *out = e->metrics;
+    uint64_t last = e->last_step_us;
+    pthread_mutex_unlock(&e->metrics_lock);
+    out->last_iteration_us_ago = last ? clock_us() - last : 0;
+}

@@ -1,0 +1,139 @@
+/* A row's request: checked at the border, copied into one block, sized for its ring. Runs on the submitting thread. */
+#include <assert.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engine/internal.h"
+
+static int check_ids(const struct cohort_engine *e, const int32_t *ids, size_t n, const char *field,
+                     cohort_error *err) {
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || (uint32_t)ids[i] >= e->vocab)
+            return err_set(err, COHORT_E_ARGUMENT, field, "%s[%zu] is %d; the vocabulary has %u tokens", field, i,
+                           ids[i], e->vocab);
+    return 0;
+}
+
+static int check_stops(const cohort_request *q, cohort_error *err) {
+    if (q->stops_n > COHORT_STOPS_MAX)
+        return err_set(err, COHORT_E_ARGUMENT, "stop", "%zu stop strings; at most %d are allowed", q->stops_n,
+                       COHORT_STOPS_MAX);
+    for (size_t i = 0; i < q->stops_n; i++)
+        if (q->stops[i].len == 0 || q->stops[i].len > COHORT_STOP_BYTES_MAX)
+            return err_set(err, COHORT_E_ARGUMENT, "stop", "stop string %zu has %zu bytes; 1 to %d are allowed", i,
+                           q->stops[i].len, COHORT_STOP_BYTES_MAX);
+    if (q->stop_ids_n > COHORT_STOP_IDS_MAX)
+        return err_set(err, COHORT_E_ARGUMENT, "stop_ids", "%zu stop ids; at most %d are allowed", q->stop_ids_n,
+                       COHORT_STOP_IDS_MAX);
+    return 0;
+}
+
+/* Everything about a request that does not depend on lengths and the context. */
+static int check_fields(const struct cohort_engine *e, const cohort_request *q, cohort_error *err) {
+    if (q->size != sizeof(*q))
+        return err_set(err, COHORT_E_ARGUMENT, "size", "the request was not filled by cohort_request_defaults");
+    if (q->prompt_n == 0) return err_set(err, COHORT_E_ARGUMENT, "prompt", "the prompt has no tokens");
+    if (q->prompt_logprobs != 0 && q->prompt_logprobs != 1)
+        return err_set(err, COHORT_E_ARGUMENT, "prompt_logprobs", "prompt_logprobs must be 0 or 1");
+    if (q->max_tokens == 0 && !q->prompt_logprobs)
+        return err_set(err, COHORT_E_ARGUMENT, "max_tokens", "max_tokens must be at least 1");
+    int code = check_stops(q, err);
+    if (!code) code = sample_check(&q->sampling, q->logprobs, e->vocab, err);
+    return code;
+}
+
+/* The budget in numbers: E_CONTEXT and E_CAPACITY. */
+static int check_lengths(const struct cohort_engine *e, struct row_request *r, const cohort_request *q,
+                         cohort_error *err) {
+    uint32_t context = e->options.context;
+    if (q->prompt_n > context || (q->prompt_n == context && q->max_tokens != 0))
+        return err_set(err, COHORT_E_CONTEXT, "prompt",
+                       "the prompt has %zu tokens and leaves no room to answer; the context is %u", q->prompt_n,
+                       context);
+    r->prompt_n = (uint32_t)q->prompt_n;
+    r->max_new = q->max_tokens == UINT32_MAX ? context - r->prompt_n : q->max_tokens;
+    if (r->max_new > context - r->prompt_n)
+        return err_set(err, COHORT_E_CONTEXT, "max_tokens",
+                       "a prompt of %u tokens and max_tokens of %u are more than the context of %u", r->prompt_n,
+                       r->max_new, context);
+    struct sched_request wanted = {
+        .prompt_n = r->prompt_n, .max_new = r->max_new, .chunk_max = r->chunk_max, .all_outputs = r->prompt_logprobs};
+    return sched_fits(e->sched, &wanted, err);
+}
+
+/* How many prompt tokens an iteration may take so that their events fit, and what must be free to go on: the results in
+ * flight, those of one more iteration, the finish event, and what a record that does not fit the ring's end skips. */
+static void size_ring(const struct cohort_engine *e, struct row_request *r) {
+    uint32_t best_n = r->sample.logprobs > 0 ? (uint32_t)r->sample.logprobs : 0;
+    uint32_t token = ring_event_bytes(best_n, e->text_max), finish = ring_event_bytes(0, e->text_max);
+    uint32_t fixed = 3 * token + finish;
+    assert(fixed < e->options.ring_bytes);
+    r->ring_need = fixed;
+    r->chunk_max = 0;
+    if (!r->prompt_logprobs) return;
+    uint32_t each = ring_event_bytes(best_n, 0);
+    r->chunk_max = (e->options.ring_bytes - fixed) / 4 / each;
+    assert(r->chunk_max > 0);
+    r->ring_need = fixed + 2 * r->chunk_max * each;
+}
+
+static int copy(struct row_request *r, const cohort_request *q) {
+    size_t stops = q->stops_n * sizeof(struct detok_stop), prompt = q->prompt_n * sizeof(int32_t);
+    size_t ids = q->stop_ids_n * sizeof(int32_t);
+    char *memory = mem_alloc(prompt + ids + stops, 1);
+    if (!memory) return COHORT_E_MEMORY;
+    r->memory = memory;
+    r->prompt = memcpy(memory, q->prompt, prompt);
+    r->stop_ids = (int32_t *)(void *)(memory + prompt);
+    if (ids) memcpy(memory + prompt, q->stop_ids, ids);
+    struct detok_stop *to = (struct detok_stop *)(void *)(memory + prompt + ids);
+    for (size_t i = 0; i < q->stops_n; i++) {
+        to[i].len = (uint16_t)q->stops[i].len;
+        memcpy(to[i].bytes, q->stops[i].bytes, q->stops[i].len);
+    }
+    r->stops = to;
+    r->stops_n = (uint32_t)q->stops_n;
+    r->stop_ids_n = (uint32_t)q->stop_ids_n;
+    return 0;
+}
+
+int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, cohort_error *err) {
+    struct row_request *r = &row->request;
+    int code = check_fields(e, q, err);
+    if (code) return code;
+    *r = (struct row_request){.prompt_logprobs = (uint8_t)q->prompt_logprobs,
+                              .ignore_eos = q->ignore_eos != 0,
+                              .user = q->user,
+                              .submitted_us = clock_us(),
+                              .sample = {.temperature = q->sampling.temperature,
+                                         .top_k = q->sampling.top_k,
+                                         .top_p = q->sampling.top_p,
+                                         .min_p = q->sampling.min_p,
+                                         .seed = q->sampling.has_seed ? q->sampling.seed : rng_entropy(),
+                                         .stream = q->sampling.choice,
+                                         .logprobs = q->logprobs}};
+    size_ring(e, r);
+    code = check_lengths(e, r, q, err);
+    if (!code) code = check_ids(e, q->prompt, q->prompt_n, "prompt", err);
+    if (!code) code = check_ids(e, q->stop_ids, q->stop_ids_n, "stop_ids", err);
+    if (code) return code;
+    if (copy(r, q) || ring_init(&row->ring, e->options.ring_bytes)) {
+        row_clear(row);
+        return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a request of %u prompt tokens", r->prompt_n);
+    }
+    row->final = (struct row_final){.stop_token = -1, .stop_index = -1};
+    row->held = NULL;
+    row->finish_taken = 0;
+    atomic_store(&row->paused, 0);
+    return 0;
+}
+
+void row_clear(struct row *row) {
+    mem_free(row->request.memory);
+    row->request.memory = NULL;
+    ring_deinit(&row->ring);
+}
+
+int row_has_room(const struct row *row) { return ring_room(&row->ring) >= row->request.ring_need; }
