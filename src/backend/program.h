@@ -1,8 +1,10 @@
 /* A model as an immutable program of layer operations over per-token registers. `model` emits it once at load; a
  * backend compiles it.
  *
- * Registers are rows of floats, one row per token of the batch (or, after OP_SELECT, one per output). A register may be
- * a view of columns inside another. Matrices are as in the file: W[rows, cols], y[r] = sum_c W[r][c] * x[c].
+ * Registers are rows of floats, one row per token of the batch or, once OP_SELECT wrote it, one per output; what else
+ * is computed from a register has the same rows (ATTEND: as its queries, which may be outputs while keys and values are
+ * tokens). A register may be a view of columns inside another. Matrices are as in the file: W[rows, cols], y[r] = sum_c
+ * W[r][c] * x[c].
  *
  * Everything here is plain data owned by whoever built it (src/model); backends copy what they keep, except tensor
  * bytes, which stay in the model file's mapping. docs/NUMERICS.md says what each operation computes, bit by bit. */

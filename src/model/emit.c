@@ -3,11 +3,10 @@
  *     x += post_norm(out * attend(rope(norm(q)), rope(norm(k)), v))      with q, k, v from h = norm(x)
  *     x += post_norm(down * (act(gate) * up))                            with gate, up from h = norm(x)
  *
- * and the spec says which of the norms, biases and scales there are. In the last layer, once attention has stored the
- * keys and values of all tokens, only the rows whose output is wanted go on (OP_SELECT).
+ * and the spec says which of the norms, biases and scales there are. In the last layer every token has its keys and
+ * values stored, but only the rows whose output is wanted ask and go on (OP_SELECT).
  *
- * A register is known by what it holds, its width and whether its rows are tokens or outputs; layers of one shape share
- * registers. */
+ * A register is known by what it holds and its width; layers of one shape share registers. */
 #include "model/emit.h"
 
 #include <assert.h>
@@ -17,18 +16,14 @@
 
 enum { OPS_PER_LAYER = 24, TENSORS_PER_LAYER = 24, OTHERS = 8 };
 
-enum role { X, H, QKV, QUERY, KEY, VALUE, MIXED, GATE_UP, GATE, UP };
+enum role { X, H, WANTED_X, WANTED_H, QKV, QUERY, KEY, VALUE, MIXED, GATE_UP, GATE, UP };
 
 struct emitter {
     const struct model_spec *spec;
     struct program *p;
     cohort_error *err;
-    int rc;      /* first failure; what is emitted after it is never used */
-    int outputs; /* 1 behind OP_SELECT: registers hold a row per output */
-    struct {
-        enum role role;
-        int outputs;
-    } regs[PROGRAM_REGS_MAX];
+    int rc; /* first failure; what is emitted after it is never used */
+    enum role roles[PROGRAM_REGS_MAX];
 };
 
 /* ---- Registers and tensors ---- */
@@ -37,16 +32,13 @@ static int16_t view(struct emitter *e, enum role role, uint32_t width, int16_t p
     struct program *p = e->p;
     for (uint32_t i = 0; i < p->n_regs; i++) {
         const struct program_reg *r = &p->regs[i];
-        if (e->regs[i].role == role && e->regs[i].outputs == e->outputs && r->width == width && r->parent == parent &&
-            r->offset == offset)
-            return (int16_t)i;
+        if (e->roles[i] == role && r->width == width && r->parent == parent && r->offset == offset) return (int16_t)i;
     }
     if (p->n_regs == PROGRAM_REGS_MAX) {
         if (!e->rc) e->rc = err_set(e->err, COHORT_E_UNSUPPORTED, NULL, "the layers have too many different widths");
         return 0;
     }
-    e->regs[p->n_regs].role = role;
-    e->regs[p->n_regs].outputs = e->outputs;
+    e->roles[p->n_regs] = role;
     p->regs[p->n_regs] = (struct program_reg){.width = width, .parent = parent, .offset = offset};
     return (int16_t)p->n_regs++;
 }
@@ -130,8 +122,9 @@ static uint32_t group_of(struct emitter *e, const struct spec_attention *a) {
     return p->n_groups++;
 }
 
-/* Attention of one layer, up to the mixed values of the heads; returns their register. */
-static int16_t attention(struct emitter *e, const struct spec_attention *a, int16_t h) {
+/* Attention of one layer, up to the mixed values of the heads; returns their register. `wanted`: only the queries of
+ * wanted rows are asked. */
+static int16_t attention(struct emitter *e, const struct spec_attention *a, int16_t h, int wanted) {
     uint32_t qw = a->heads * a->key_width, kw = a->kv_heads * a->key_width, vw = a->kv_heads * a->value_width;
     int16_t q, k, v;
     if (a->fused.weight) {
@@ -140,13 +133,14 @@ static int16_t attention(struct emitter *e, const struct spec_attention *a, int1
         q = view(e, QUERY, qw, all, 0);
         k = view(e, KEY, kw, all, qw);
         v = view(e, VALUE, vw, all, qw + kw);
+        if (wanted) q = select_rows(e, QUERY, q);
     } else {
-        q = reg(e, QUERY, qw);
         k = reg(e, KEY, kw);
         v = reg(e, VALUE, vw);
-        matmul(e, q, h, &a->query);
+        q = reg(e, QUERY, qw);
         matmul(e, k, h, &a->key);
         matmul(e, v, h, &a->value);
+        matmul(e, q, wanted ? select_rows(e, WANTED_H, h) : h, &a->query);
     }
     norm(e, q, q, a->query_norm);
     norm(e, k, k, a->key_norm);
@@ -193,15 +187,11 @@ static void gated(struct emitter *e, const struct spec_gated *g, int16_t h) {
 /* One layer on *x, which after the last layer is the register of the wanted rows. */
 static void layer(struct emitter *e, uint32_t i, int16_t *x) {
     const struct spec_layer *l = &e->spec->layers[i];
+    int wanted = i == e->spec->n_layers - 1;
     int16_t h = reg(e, H, e->spec->width);
     norm(e, h, *x, l->mixer_norm);
-    int16_t mixed = attention(e, &l->attention, h);
-    if (i == e->spec->n_layers - 1) {
-        e->outputs = 1;
-        *x = select_rows(e, X, *x);
-        mixed = select_rows(e, MIXED, mixed);
-        h = reg(e, H, e->spec->width);
-    }
+    int16_t mixed = attention(e, &l->attention, h, wanted);
+    if (wanted) *x = select_rows(e, WANTED_X, *x);
     matmul(e, h, mixed, &l->attention.out);
     norm(e, h, h, l->mixer_post_norm);
     add(e, *x, h);
