@@ -1,0 +1,396 @@
+/* The executor: whatever the batch, the chunks, the threads, the pages or the level, a row's logits are the bits that
+ * the plain execution (exec_model.c) gives for it alone. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/cpu/kernels.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "exec_model.h"
+
+enum { ROWS = 4, PAGES = 64, TABLE = MODEL_TOKENS_MAX / BACKEND_PAGE_TOKENS + 1, TOKENS_MAX = 128 };
+
+static const uint32_t row_lengths[ROWS] = {131, 5, 70, 33};
+static const char *const levels[] = {"ref", "avx2", "avx512"};
+
+/* Rows, their right logits, and the pages they live in. */
+struct bench {
+    struct tiny_model model;
+    int32_t tokens[ROWS][MODEL_TOKENS_MAX];
+    float *right[ROWS];
+    char *arena[PROGRAM_GROUPS_MAX];
+    uint32_t table[ROWS][PROGRAM_GROUPS_MAX][TABLE];
+    struct backend *backend;
+    struct backend_program *program;
+};
+
+static void bench_init(struct bench *b, uint64_t seed, struct model_options o) {
+    memset(b, 0, sizeof *b);
+    tiny_model_init(&b->model, seed, o);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        for (uint32_t i = 0; i < MODEL_TOKENS_MAX; i++)
+            b->tokens[r][i] = (int32_t)(rng_u64(seed, 100 + r, i) % MODEL_VOCAB);
+        b->right[r] = malloc((size_t)row_lengths[r] * MODEL_VOCAB * sizeof(float));
+        plain_run(&b->model.program, b->tokens[r], row_lengths[r], b->right[r]);
+        for (uint32_t i = 0; i < row_lengths[r] * MODEL_VOCAB; i++) assert_true(isfinite(b->right[r][i]));
+    }
+    for (uint32_t g = 0; g < b->model.program.n_groups; g++)
+        b->arena[g] = malloc(PAGES * backend_page_bytes(&b->model.program.groups[g]));
+}
+
+static void bench_deinit(struct bench *b) {
+    for (uint32_t r = 0; r < ROWS; r++) free(b->right[r]);
+    for (uint32_t g = 0; g < b->model.program.n_groups; g++) free(b->arena[g]);
+    tiny_model_deinit(&b->model);
+}
+
+static void bench_open(struct bench *b, const char *level, int threads, uint32_t tokens_max) {
+    assert_int_equal(backend_open(&(struct backend_options){level, threads}, &b->backend, NULL), 0);
+    assert_string_equal(backend_level(b->backend), level);
+    assert_int_equal(backend_threads(b->backend), threads);
+    assert_int_equal(
+        backend_compile(b->backend, &b->model.program, tokens_max, ROWS, tokens_max, NULL, NULL, &b->program, NULL), 0);
+}
+
+static void bench_close(struct bench *b) {
+    backend_program_free(b->program);
+    backend_close(b->backend);
+}
+
+/* Every row gets its pages in an order that the seed shuffles; the arenas start as noise. */
+static void pages_deal(struct bench *b, uint64_t seed) {
+    for (uint32_t g = 0; g < b->model.program.n_groups; g++) {
+        uint32_t ids[PAGES];
+        for (uint32_t i = 0; i < PAGES; i++) ids[i] = i;
+        for (uint32_t i = PAGES - 1; i > 0; i--) {
+            uint32_t j = (uint32_t)(rng_u64(seed, g, i) % (i + 1)), id = ids[i];
+            ids[i] = ids[j];
+            ids[j] = id;
+        }
+        for (uint32_t r = 0; r < ROWS; r++)
+            for (uint32_t i = 0; i < TABLE; i++) b->table[r][g][i] = ids[r * TABLE + i];
+        memset(b->arena[g], 0xff, PAGES * backend_page_bytes(&b->model.program.groups[g]));
+    }
+}
+
+/* ---- Running rows in chunks ---- */
+
+struct call { /* what a batch's consumer compares with */
+    struct bench *bench;
+    uint32_t row[ROWS], first_output_pos[ROWS]; /* by item */
+    _Atomic uint32_t seen, wrong;
+};
+
+static void check_logits(void *user, uint32_t item, uint32_t output, float *logits, float *scratch) {
+    struct call *c = user;
+    uint32_t row = c->row[item], pos = c->first_output_pos[item] + output;
+    const float *right = c->bench->right[row] + (size_t)pos * MODEL_VOCAB;
+    c->seen++;
+    c->wrong += memcmp(logits, right, MODEL_VOCAB * sizeof(float)) != 0;
+    memset(logits, 0x55, MODEL_VOCAB * sizeof(float)); /* both are the consumer's to overwrite */
+    memset(scratch, 0x55, MODEL_VOCAB * sizeof(float));
+}
+
+struct item_plan {
+    uint32_t row, pos, n, outputs;
+};
+
+static void batch_fill(struct bench *b, const struct item_plan *plan, uint32_t n, struct batch_item *items,
+                       struct call *call, struct batch *batch) {
+    *batch = (struct batch){.n_items = n, .items = items, .consume = check_logits, .user = call};
+    call->bench = b;
+    call->seen = call->wrong = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        items[i] = (struct batch_item){.first_pos = plan[i].pos,
+                                       .n_tokens = plan[i].n,
+                                       .tokens = b->tokens[plan[i].row] + plan[i].pos,
+                                       .n_outputs = plan[i].outputs};
+        call->row[i] = plan[i].row;
+        call->first_output_pos[i] = plan[i].pos + plan[i].n - plan[i].outputs;
+        for (uint32_t g = 0; g < b->model.program.n_groups; g++) items[i].table[g] = b->table[plan[i].row][g];
+    }
+    for (uint32_t g = 0; g < b->model.program.n_groups; g++) batch->arena[g] = b->arena[g];
+}
+
+static void batch_run(struct bench *b, const struct item_plan *plan, uint32_t n) {
+    struct batch_item items[ROWS];
+    struct call call;
+    struct batch batch;
+    uint32_t outputs = 0;
+    for (uint32_t i = 0; i < n; i++) outputs += plan[i].outputs;
+    batch_fill(b, plan, n, items, &call, &batch);
+    assert_int_equal(backend_launch(b->program, &batch), 0);
+    assert_int_equal(backend_wait(b->program, NULL), 0);
+    assert_int_equal(call.seen, outputs);
+    assert_int_equal(call.wrong, 0);
+}
+
+/* One row alone in chunks; `every`: all positions have outputs, else only the last. */
+static void run_alone(struct bench *b, uint32_t row, uint32_t chunk, int every) {
+    for (uint32_t pos = 0; pos < row_lengths[row]; pos += chunk) {
+        uint32_t n = row_lengths[row] - pos < chunk ? row_lengths[row] - pos : chunk;
+        int last = pos + n == row_lengths[row];
+        batch_run(b, &(struct item_plan){row, pos, n, every ? n : (uint32_t)last}, 1);
+    }
+}
+
+/* All rows together, each starting one batch after the one before, with chunks of different sizes and mixed outputs. */
+static void run_together(struct bench *b, uint32_t chunk, uint64_t seed) {
+    uint32_t pos[ROWS] = {0};
+    for (uint32_t step = 0;; step++) {
+        struct item_plan plan[ROWS];
+        uint32_t n = 0, budget = TOKENS_MAX;
+        for (uint32_t i = 0; i < ROWS; i++) {
+            uint32_t row = (i + step) % ROWS, left = row_lengths[row] - pos[row];
+            uint32_t take = 1 + (uint32_t)(rng_u64(seed, row, step) % chunk);
+            if (step < row || left == 0) continue;
+            take = take < left ? take : left;
+            take = take < budget ? take : budget;
+            if (take == 0) continue;
+            uint32_t outputs = (uint32_t)(rng_u64(seed, row, step + 1000) % (take + 1));
+            plan[n++] = (struct item_plan){row, pos[row], take, outputs};
+            pos[row] += take;
+            budget -= take;
+        }
+        if (n) batch_run(b, plan, n);
+        int left = 0;
+        for (uint32_t r = 0; r < ROWS; r++) left |= pos[r] < row_lengths[r];
+        if (!left) return;
+    }
+}
+
+static void run_all_ways(struct bench *b, const char *level, int threads, uint64_t seed) {
+    static const uint32_t chunks[] = {1, 3, 16, 64};
+    bench_open(b, level, threads, TOKENS_MAX);
+    size_t step = strcmp(level, "ref") == 0 ? 2 : 1; /* the slow one: half of them */
+    for (size_t i = (size_t)threads % step; i < sizeof chunks / sizeof *chunks; i += step) {
+        pages_deal(b, seed + i);
+        for (uint32_t row = 0; row < ROWS; row++) run_alone(b, row, chunks[i], 1);
+        pages_deal(b, seed + i + 10);
+        for (uint32_t row = 0; row < ROWS; row++) run_alone(b, row, chunks[i], 0);
+        pages_deal(b, seed + i + 20);
+        run_together(b, chunks[i], seed + i);
+    }
+    bench_close(b);
+}
+
+static void same_bits_every_way(struct model_options o) {
+    struct bench b;
+    bench_init(&b, 42 + (uint64_t)o.kv_heads, o);
+    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
+        if (!kernels_available(levels[l])) continue;
+        int most = strcmp(levels[l], "ref") == 0 ? 2 : 4;
+        for (int threads = 1; threads <= most; threads++) run_all_ways(&b, levels[l], threads, (uint64_t)threads);
+    }
+    bench_deinit(&b);
+}
+
+static void tied_head(void **state) {
+    (void)state;
+    same_bits_every_way((struct model_options){.tied = 1, .kv_heads = 1});
+}
+static void own_head_early_select(void **state) {
+    (void)state;
+    same_bits_every_way((struct model_options){.select_early = 1, .kv_heads = 2});
+}
+static void every_head_its_own(void **state) {
+    (void)state;
+    same_bits_every_way((struct model_options){.tied = 1, .select_early = 1, .kv_heads = 4});
+}
+
+/* A wrong row must be seen: the comparison above can fail. */
+static void comparison_can_fail(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 7, (struct model_options){.kv_heads = 2});
+    bench_open(&b, "ref", 2, TOKENS_MAX);
+    pages_deal(&b, 1);
+    b.tokens[0][3]++;
+    struct batch_item items[ROWS];
+    struct call call;
+    struct batch batch;
+    batch_fill(&b, &(struct item_plan){0, 0, 40, 40}, 1, items, &call, &batch);
+    assert_int_equal(backend_launch(b.program, &batch), 0);
+    assert_int_equal(backend_wait(b.program, NULL), 0);
+    assert_int_equal(call.seen, 40);
+    assert_int_equal(call.wrong, 37); /* positions 3 .. 39 */
+    bench_close(&b);
+    bench_deinit(&b);
+}
+
+/* ---- Tokens that are still in flight ---- */
+
+struct greedy {
+    const struct vecops *vec;
+    int32_t *slot;
+    float *logits; /* a copy of each output */
+};
+
+static void take_best(void *user, uint32_t item, uint32_t output, float *logits, float *scratch) {
+    struct greedy *g = user;
+    (void)item, (void)output, (void)scratch;
+    memcpy(g->logits, logits, MODEL_VOCAB * sizeof(float));
+    *g->slot = (int32_t)g->vec->argmax(logits, MODEL_VOCAB);
+}
+
+static void two_in_flight(void **state) {
+    (void)state;
+    enum { PROMPT = 50, NEW = 60 };
+    struct bench b;
+    bench_init(&b, 11, (struct model_options){.tied = 1, .kv_heads = 2});
+    for (int threads = 1; threads <= 3; threads++) {
+        bench_open(&b, kernels_best(), threads, TOKENS_MAX);
+        pages_deal(&b, 5);
+        float *logits = malloc((size_t)(NEW + 1) * MODEL_VOCAB * sizeof(float));
+        int32_t slots[2], sampled[NEW + 1];
+        struct batch_item items[NEW + 1];
+        struct greedy greedy[NEW + 1];
+        uint64_t busy;
+        assert_true(backend_done(b.program));
+        assert_int_equal(backend_wait(b.program, &busy), COHORT_E_AGAIN);
+        for (int i = 0; i <= NEW; i++) {
+            greedy[i] = (struct greedy){backend_vecops(b.backend), &slots[i % 2], logits + (size_t)i * MODEL_VOCAB};
+            items[i] = (struct batch_item){.first_pos = i ? (uint32_t)(PROMPT + i - 1) : 0,
+                                           .n_tokens = i ? 1 : PROMPT,
+                                           .tokens = i ? NULL : b.tokens[0],
+                                           .slot = (uint32_t)(i + 1) % 2,
+                                           .n_outputs = 1};
+            for (uint32_t g = 0; g < 2; g++) items[i].table[g] = b.table[0][g];
+            struct batch batch = {.n_items = 1,
+                                  .items = &items[i],
+                                  .arena = {b.arena[0], b.arena[1]},
+                                  .slots = slots,
+                                  .consume = take_best,
+                                  .user = &greedy[i]};
+            assert_int_equal(backend_launch(b.program, &batch), 0);
+            if (i == 0) continue;
+            if (i == 1) assert_int_equal(backend_launch(b.program, &batch), COHORT_E_BUSY);
+            assert_int_equal(backend_wait(b.program, &busy), 0);
+        }
+        assert_int_equal(backend_wait(b.program, &busy), 0);
+        assert_int_equal(backend_wait(b.program, &busy), COHORT_E_AGAIN);
+
+        int32_t row[MODEL_TOKENS_MAX];
+        memcpy(row, b.tokens[0], PROMPT * sizeof *row);
+        for (int i = 0; i <= NEW; i++) {
+            sampled[i] = (int32_t)backend_vecops(b.backend)->argmax(logits + (size_t)i * MODEL_VOCAB, MODEL_VOCAB);
+            if (i < NEW) row[PROMPT + i] = sampled[i];
+        }
+        float *right = malloc((size_t)(PROMPT + NEW) * MODEL_VOCAB * sizeof(float));
+        plain_run(&b.model.program, row, PROMPT + NEW, right);
+        assert_memory_equal(logits, right + (size_t)(PROMPT - 1) * MODEL_VOCAB,
+                            (size_t)(NEW + 1) * MODEL_VOCAB * sizeof(float));
+        free(right);
+        free(logits);
+        bench_close(&b);
+    }
+    bench_deinit(&b);
+}
+
+/* ---- Opening and compiling ---- */
+
+static void bad_levels(void **state) {
+    (void)state;
+    struct backend *backend;
+    cohort_error err;
+    assert_int_equal(backend_open(&(struct backend_options){"sse9", 1}, &backend, &err), COHORT_E_ARGUMENT);
+    assert_string_equal(err.field, "cpu");
+    assert_non_null(strstr(err.text, "sse9"));
+    assert_int_equal(backend_open(&(struct backend_options){NULL, -1}, &backend, &err), COHORT_E_ARGUMENT);
+    assert_int_equal(backend_open(&(struct backend_options){NULL, BACKEND_THREADS_MAX + 1}, &backend, &err),
+                     COHORT_E_ARGUMENT);
+    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
+        int code = backend_open(&(struct backend_options){levels[l], 1}, &backend, &err);
+        assert_int_equal(code, kernels_available(levels[l]) ? 0 : COHORT_E_UNSUPPORTED);
+        if (!code) backend_close(backend);
+    }
+    assert_int_equal(backend_open(&(struct backend_options){NULL, 0}, &backend, NULL), 0);
+    assert_string_equal(backend_level(backend), kernels_best());
+    assert_int_equal(backend_threads(backend), backend_cpus());
+    backend_close(backend);
+}
+
+static void bad_types(void **state) {
+    (void)state;
+    struct bench b;
+    cohort_error err;
+    bench_init(&b, 3, (struct model_options){.kv_heads = 1});
+    assert_int_equal(backend_open(&(struct backend_options){"ref", 2}, &b.backend, NULL), 0);
+    struct program *program = &b.model.program;
+    for (uint32_t i = 0; i < program->n_ops; i++) {
+        if (program->ops[i].tensor < 0) continue;
+        struct program_tensor *t = &program->tensors[program->ops[i].tensor], saved = *t;
+        t->type = DTYPE_IQ1_M;
+        t->name = "the_odd_one";
+        assert_int_equal(backend_compile(b.backend, program, 8, 1, 8, NULL, NULL, &b.program, &err),
+                         COHORT_E_UNSUPPORTED);
+        assert_string_equal(err.field, "the_odd_one");
+        assert_non_null(strstr(err.text, "IQ1_M"));
+        *t = saved;
+    }
+    backend_close(b.backend);
+    bench_deinit(&b);
+}
+
+static void take_progress(void *user, double fraction) {
+    double *last = user;
+    assert_true(fraction >= *last && fraction <= 1);
+    *last = fraction;
+}
+
+static void tensors_after_compiling(void **state) {
+    (void)state;
+    struct bench b;
+    double progress = 0;
+    bench_init(&b, 3, (struct model_options){.tied = 1, .kv_heads = 1});
+    assert_int_equal(backend_open(&(struct backend_options){"ref", 2}, &b.backend, NULL), 0);
+    assert_int_equal(backend_compile(b.backend, &b.model.program, 8, 1, 8, take_progress, &progress, &b.program, NULL),
+                     0);
+    assert_true(progress == 1);
+    assert_true(backend_program_bytes(b.program) > 100000);
+    for (uint32_t i = 0; i < b.model.program.n_tensors; i++)
+        assert_int_equal(backend_program_packed(b.program, i), i != 0); /* 0: the embedding's rows are read from it */
+    bench_close(&b);
+    bench_deinit(&b);
+}
+
+static void failed_allocations(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 3, (struct model_options){.kv_heads = 1});
+    for (uint64_t nth = 1;; nth++) {
+        cohort_error err;
+        mem_fail_at(nth, 0);
+        int code = backend_open(&(struct backend_options){"ref", 2}, &b.backend, &err);
+        if (code) {
+            assert_int_equal(code, COHORT_E_MEMORY);
+            continue;
+        }
+        code = backend_compile(b.backend, &b.model.program, 8, 2, 8, NULL, NULL, &b.program, &err);
+        mem_fail_at(0, 0);
+        if (!code) break;
+        assert_int_equal(code, COHORT_E_MEMORY);
+        backend_close(b.backend);
+    }
+    bench_close(&b);
+    bench_deinit(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tied_head),          cmocka_unit_test(own_head_early_select),
+        cmocka_unit_test(every_head_its_own), cmocka_unit_test(comparison_can_fail),
+        cmocka_unit_test(two_in_flight),      cmocka_unit_test(bad_levels),
+        cmocka_unit_test(bad_types),          cmocka_unit_test(tensors_after_compiling),
+        cmocka_unit_test(failed_allocations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
