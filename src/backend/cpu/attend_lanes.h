@@ -12,8 +12,8 @@ enum { TILE_ROWS = LANES_ACCUMULATORS < 8 ? LANES_ACCUMULATORS : 8 };
 _Static_assert(PAGE == 32, "a row's scores in one page are two lanes");
 
 /* How many lanes wide a tile of `rows` rows is, so that its sums stay in registers. */
-#define VALUE_LANES(rows) (LANES_ACCUMULATORS / (rows) >= 4 ? 4 : LANES_ACCUMULATORS / (rows) >= 2 ? 2 : 1)
-#define KEY_LANES(rows)   (LANES_ACCUMULATORS / (rows) >= 2 ? 2 : 1)
+#define VALUE_LANES(rows) (LANES_WIDE_ACCUMULATORS / (rows) >= 4 ? 4 : LANES_WIDE_ACCUMULATORS / (rows) >= 2 ? 2 : 1)
+#define KEY_LANES(rows)   (LANES_WIDE_ACCUMULATORS / (rows) >= 2 ? 2 : 1)
 
 /* What one token sees of the page at hand. */
 struct view {
@@ -24,20 +24,24 @@ struct view {
 /* A call's state: parts of the caller's scratch, indexed by row. */
 struct attention {
     const struct attend_args *args;
-    float *q;          /* [row][key_width], scaled */
-    float *weights;    /* [row][PAGE]: scores, then their exponentials */
-    float *max, *sum;  /* over the pages so far */
-    float *page_sum;   /* of the page at hand */
-    float *old, *page; /* factors of what was so far and of the page at hand */
+    float *q;             /* [row][key_width], scaled */
+    float *weights;       /* [row][PAGE]: scores, then their exponentials */
+    float *max, *sum;     /* over the pages so far */
+    float *page_sum;      /* of the page at hand */
+    float *old, *page;    /* factors of what was so far and of the page at hand */
+    const uint16_t *next; /* keys of the page after it */
     struct view views[ATTEND_TOKENS];
 };
 
+/* While it works it asks for the page's values, which lie behind the keys; the values' tiles ask for the next keys. */
 LANES_INLINE void score_tile(const int rows, const int wide, const uint16_t *keys, const float *q, uint32_t width,
                              float *scores) {
+    const uint16_t *ahead = keys + (size_t)width * PAGE;
     for (int part = 0; part < PAGE; part += 16 * wide) {
-        lanes sums[8 * 2];
+        lanes sums[TILE_ROWS * 2];
         for (int i = 0; i < rows * wide; i++) sums[i] = lanes_splat(0);
         for (uint32_t d = 0; d < width; d++) {
+            lanes_prefetch(ahead + (size_t)d * PAGE);
             for (int l = 0; l < wide; l++) {
                 lanes k = lanes_load_half(keys + (size_t)d * PAGE + part + 16 * l);
                 for (int r = 0; r < rows; r++) {
@@ -55,12 +59,13 @@ LANES_INLINE void score_tile(const int rows, const int wide, const uint16_t *key
  * less than 16 for the last columns of an odd width. */
 LANES_INLINE void value_columns(const int rows, const int wide, const uint16_t *values, uint32_t width,
                                 const float *weights, const struct view *view, float *const *out, const float *old,
-                                const float *page, uint32_t d, int count) {
-    lanes sums[16];
+                                const float *page, uint32_t d, int count, const uint16_t *next) {
+    lanes sums[TILE_ROWS > 4 ? TILE_ROWS * 4 : 16];
     for (int i = 0; i < rows * wide; i++) sums[i] = lanes_splat(0);
     for (uint32_t j = view->low; j <= view->high; j++) {
         const uint16_t *from = values + (size_t)j * width + d;
         uint16_t last[16] = {0};
+        lanes_prefetch(next + (size_t)d * PAGE + j * 16 * (uint32_t)wide);
         if (count < 16) from = memcpy(last, from, sizeof(uint16_t) * (size_t)count);
         for (int l = 0; l < wide; l++) {
             lanes v = lanes_load_half(from + 16 * l);
@@ -86,12 +91,12 @@ LANES_INLINE void value_columns(const int rows, const int wide, const uint16_t *
 
 LANES_INLINE void value_tile(const int rows, const int wide, const uint16_t *values, uint32_t width,
                              const float *weights, const struct view *view, float *const *out, const float *old,
-                             const float *page) {
+                             const float *page, const uint16_t *next) {
     uint32_t d = 0, step = 16 * (uint32_t)wide;
     for (; width - d >= step; d += step)
-        value_columns(rows, wide, values, width, weights, view, out, old, page, d, (int)step);
-    for (; width - d >= 16; d += 16) value_columns(rows, 1, values, width, weights, view, out, old, page, d, 16);
-    if (d < width) value_columns(rows, 1, values, width, weights, view, out, old, page, d, (int)(width - d));
+        value_columns(rows, wide, values, width, weights, view, out, old, page, d, (int)step, next);
+    for (; width - d >= 16; d += 16) value_columns(rows, 1, values, width, weights, view, out, old, page, d, 16, next);
+    if (d < width) value_columns(rows, 1, values, width, weights, view, out, old, page, d, (int)(width - d), next);
 }
 
 /* One instance of a tile for every number of rows that the level's registers hold. */
@@ -107,10 +112,11 @@ static void score_rows(uint32_t rows, const uint16_t *keys, const float *q, uint
 
 #define VALUE_CASE(n)                                                                                                  \
     case n:                                                                                                            \
-        if (n <= TILE_ROWS) value_tile(n, VALUE_LANES(n), values, width, weights, view, out, old, page);               \
+        if (n <= TILE_ROWS) value_tile(n, VALUE_LANES(n), values, width, weights, view, out, old, page, next);         \
         break;
 static void value_rows(uint32_t rows, const uint16_t *values, uint32_t width, const float *weights,
-                       const struct view *view, float *const *out, const float *old, const float *page) {
+                       const struct view *view, float *const *out, const float *old, const float *page,
+                       const uint16_t *next) {
     switch (rows) { EACH_TILE(VALUE_CASE) }
 }
 
@@ -142,8 +148,8 @@ static void soften(struct attention *t, uint32_t row, const struct view *view) {
     s0 = lanes_pick(seen0, s0, none);
     s1 = lanes_pick(seen1, s1, none);
     float max = lanes_bits(lanes_unordered(s0, s1)) ? NAN : lanes_largest(lanes_max(s0, s1));
-    lanes e0 = lanes_pick(seen0, lanes_exp(lanes_sub(s0, lanes_splat(max))), lanes_splat(0));
-    lanes e1 = lanes_pick(seen1, lanes_exp(lanes_sub(s1, lanes_splat(max))), lanes_splat(0));
+    lanes e0 = lanes_keep(seen0, lanes_exp(lanes_sub(s0, lanes_splat(max))));
+    lanes e1 = lanes_keep(seen1, lanes_exp(lanes_sub(s1, lanes_splat(max))));
     lanes_store(w, e0);
     lanes_store(w + 16, e1);
     t->page_sum[row] = lanes_sum(lanes_add(e0, e1));
@@ -180,7 +186,7 @@ static void join_values(struct attention *t, const uint16_t *values, uint32_t to
             n = tile_rows(same * a->heads - row);
             for (uint32_t i = 0; i < n; i++) out[i] = row_out(a, row + i);
             value_rows(n, values, a->value_width, t->weights + (size_t)row * PAGE, view, out, t->old + row,
-                       t->page + row);
+                       t->page + row, t->next);
         }
     }
 }
@@ -190,7 +196,11 @@ static uint32_t first_visible(const struct attend_args *a, uint32_t token) {
     return a->window != 0 && last >= a->window ? last - a->window + 1 : 0;
 }
 
-static void take_page(struct attention *t, uint32_t block) {
+static const uint16_t *page_keys(const struct attend_args *a, uint32_t block) {
+    return (const uint16_t *)(const void *)(a->arena + a->table[block] * a->page_bytes);
+}
+
+static void take_page(struct attention *t, uint32_t block, uint32_t last_block) {
     const struct attend_args *a = t->args;
     uint32_t base = block * PAGE, token = a->pos >= base ? 0 : base - a->pos, end = token;
     for (; end < a->tokens && first_visible(a, end) < base + PAGE; end++) {
@@ -199,7 +209,8 @@ static void take_page(struct attention *t, uint32_t block) {
                                       .high = last - base < PAGE ? last - base : PAGE - 1,
                                       .start = first >= base};
     }
-    const uint16_t *keys = (const uint16_t *)(const void *)(a->arena + a->table[block] * a->page_bytes);
+    const uint16_t *keys = page_keys(a, block);
+    t->next = block < last_block ? page_keys(a, block + 1) : keys;
     const uint16_t *values = keys + (size_t)a->key_width * PAGE;
     uint32_t row = token * a->heads, end_row = end * a->heads;
     scores(t, keys, row, end_row);
@@ -222,7 +233,7 @@ static void attend(const struct attend_args *a) {
         OVER_LANES(t.q + (size_t)token * a->heads * width, q, q, a->heads * width, lanes_mul(v, scale));
     }
     uint32_t last_block = (a->pos + a->tokens - 1) / PAGE;
-    for (uint32_t block = first_visible(a, 0) / PAGE; block <= last_block; block++) take_page(&t, block);
+    for (uint32_t block = first_visible(a, 0) / PAGE; block <= last_block; block++) take_page(&t, block, last_block);
     for (uint32_t row = 0; row < rows; row++) {
         float *out = row_out(a, row);
         OVER_LANES(out, out, out, a->value_width, lanes_div(v, lanes_splat(t.sum[row])));

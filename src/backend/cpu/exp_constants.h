@@ -14,7 +14,8 @@
 #define EXP_LOWEST   -0x1.5d589ep+6f /* the last x whose exp is a normal number; below it exp is +0 */
 #define EXP_HIGHEST  0x1.62e42ep+6f  /* the last x whose exp is finite */
 
+#define TANH_LIMIT 10.0f /* tanh is 1 from about 9 on */
 #define GELU_CUBIC 0.044715f
-#define GELU_SCALE 0.7978845608f /* sqrt(2 / pi) */
+#define GELU_SCALE -1.5957691216f /* -2 sqrt(2 / pi) */
 
 #endif

@@ -16,7 +16,9 @@ typedef struct {
     __m256 a, b; /* all ones where true */
 } lanes_mask;
 
-enum { LANES_ACCUMULATORS = 6 }; /* how many `lanes` a tile may keep in registers */
+/* How many sums (of `lanes`) a kernel may keep in the sixteen registers: at most, and where it also holds more than one
+ * operand of lanes. */
+enum { LANES_ACCUMULATORS = 6, LANES_WIDE_ACCUMULATORS = 4 };
 
 LANES_INLINE lanes lanes_splat(float x) { return (lanes){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 LANES_INLINE lanes lanes_load(const float *p) { return (lanes){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
@@ -30,14 +32,13 @@ LANES_INLINE lanes lanes_sub(lanes x, lanes y) { return (lanes){_mm256_sub_ps(x.
 LANES_INLINE lanes lanes_mul(lanes x, lanes y) { return (lanes){_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
 LANES_INLINE lanes lanes_div(lanes x, lanes y) { return (lanes){_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
 LANES_INLINE lanes lanes_max(lanes x, lanes y) { return (lanes){_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+/* y where one of the two is NaN. */
+LANES_INLINE lanes lanes_min(lanes x, lanes y) { return (lanes){_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
 LANES_INLINE lanes lanes_fma(lanes x, lanes y, lanes z) {
     return (lanes){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
 }
 
 /* Comparisons are false where a NaN takes part, except lanes_unordered. */
-LANES_INLINE lanes_mask lanes_less(lanes x, lanes y) {
-    return (lanes_mask){_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ)};
-}
 LANES_INLINE lanes_mask lanes_at_most(lanes x, lanes y) {
     return (lanes_mask){_mm256_cmp_ps(x.a, y.a, _CMP_LE_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LE_OQ)};
 }
@@ -60,6 +61,10 @@ LANES_INLINE lanes_mask lanes_mask_range(int first, int end) {
 }
 LANES_INLINE uint32_t lanes_bits(lanes_mask m) {
     return (uint32_t)_mm256_movemask_ps(m.a) | (uint32_t)_mm256_movemask_ps(m.b) << 8;
+}
+/* x where m is true, else +0. */
+LANES_INLINE lanes lanes_keep(lanes_mask m, lanes x) {
+    return (lanes){_mm256_and_ps(x.a, m.a), _mm256_and_ps(x.b, m.b)};
 }
 LANES_INLINE lanes lanes_pick(lanes_mask m, lanes yes, lanes no) {
     return (lanes){_mm256_blendv_ps(no.a, yes.a, m.a), _mm256_blendv_ps(no.b, yes.b, m.b)};
@@ -91,6 +96,9 @@ LANES_INLINE float lanes_largest(lanes x) {
     __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
+
+/* Asks for the cache line at p, which need not be readable. */
+LANES_INLINE void lanes_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 
 /* x with the low bits of t, an integer, added to its exponent. */
 LANES_INLINE lanes lanes_scale(lanes x, lanes t) {

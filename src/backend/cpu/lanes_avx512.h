@@ -12,7 +12,7 @@
 typedef __m512 lanes;
 typedef __mmask16 lanes_mask;
 
-enum { LANES_ACCUMULATORS = 16 };
+enum { LANES_ACCUMULATORS = 16, LANES_WIDE_ACCUMULATORS = 16 };
 
 LANES_INLINE lanes lanes_splat(float x) { return _mm512_set1_ps(x); }
 LANES_INLINE lanes lanes_load(const float *p) { return _mm512_loadu_ps(p); }
@@ -23,9 +23,9 @@ LANES_INLINE lanes lanes_sub(lanes x, lanes y) { return _mm512_sub_ps(x, y); }
 LANES_INLINE lanes lanes_mul(lanes x, lanes y) { return _mm512_mul_ps(x, y); }
 LANES_INLINE lanes lanes_div(lanes x, lanes y) { return _mm512_div_ps(x, y); }
 LANES_INLINE lanes lanes_max(lanes x, lanes y) { return _mm512_max_ps(x, y); }
+LANES_INLINE lanes lanes_min(lanes x, lanes y) { return _mm512_min_ps(x, y); }
 LANES_INLINE lanes lanes_fma(lanes x, lanes y, lanes z) { return _mm512_fmadd_ps(x, y, z); }
 
-LANES_INLINE lanes_mask lanes_less(lanes x, lanes y) { return _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ); }
 LANES_INLINE lanes_mask lanes_at_most(lanes x, lanes y) { return _mm512_cmp_ps_mask(x, y, _CMP_LE_OQ); }
 LANES_INLINE lanes_mask lanes_equal(lanes x, lanes y) { return _mm512_cmp_ps_mask(x, y, _CMP_EQ_OQ); }
 LANES_INLINE lanes_mask lanes_unordered(lanes x, lanes y) { return _mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q); }
@@ -36,6 +36,7 @@ LANES_INLINE lanes_mask lanes_mask_range(int first, int end) {
     return (lanes_mask)(below_end & ~below_first);
 }
 LANES_INLINE uint32_t lanes_bits(lanes_mask m) { return m; }
+LANES_INLINE lanes lanes_keep(lanes_mask m, lanes x) { return _mm512_maskz_mov_ps(m, x); }
 LANES_INLINE lanes lanes_pick(lanes_mask m, lanes yes, lanes no) { return _mm512_mask_blend_ps(m, no, yes); }
 
 LANES_INLINE lanes lanes_load_first(const float *p, int n) { return _mm512_maskz_loadu_ps(lanes_mask_range(0, n), p); }
@@ -53,6 +54,8 @@ LANES_INLINE float lanes_largest(lanes x) {
     __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
+
+LANES_INLINE void lanes_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 
 LANES_INLINE lanes lanes_scale(lanes x, lanes t) {
     __m512i n = _mm512_slli_epi32(_mm512_castps_si512(t), 23);

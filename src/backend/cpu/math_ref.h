@@ -30,7 +30,10 @@ static inline float exp_ref(float x) {
     return p;
 }
 
-static inline float tanh_ref(float u) { return 1 - 2 / (exp_ref(u + u) + 1); }
+static inline float tanh_ref(float u) {
+    float v = u > TANH_LIMIT ? TANH_LIMIT : u, e = exp_ref(v + v);
+    return (e - 1) / (e + 1);
+}
 
 static inline float softcap_ref(float x, float cap) { return cap * tanh_ref(x / cap); }
 

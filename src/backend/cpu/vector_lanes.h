@@ -25,15 +25,15 @@ LANES_INLINE lanes lanes_exp(lanes x) {
     p = lanes_fma(p, r, lanes_splat(1));
     p = lanes_fma(p, r, lanes_splat(1));
     p = lanes_scale(p, t);
-    p = lanes_pick(lanes_less(x, lanes_splat(EXP_LOWEST)), lanes_splat(0), p);
+    p = lanes_keep(lanes_at_most(lanes_splat(EXP_LOWEST), x), p);
     return lanes_pick(lanes_at_most(x, lanes_splat(EXP_HIGHEST)), p, lanes_add(x, lanes_splat(INFINITY)));
 }
 
 LANES_INLINE lanes lanes_negate(lanes x) { return lanes_sub(lanes_splat(-0.0f), x); }
 
 LANES_INLINE lanes lanes_tanh(lanes u) {
-    lanes e = lanes_exp(lanes_add(u, u));
-    return lanes_sub(lanes_splat(1), lanes_div(lanes_splat(2), lanes_add(e, lanes_splat(1))));
+    lanes v = lanes_min(lanes_splat(TANH_LIMIT), u), e = lanes_exp(lanes_add(v, v)), one = lanes_splat(1);
+    return lanes_div(lanes_sub(e, one), lanes_add(e, one));
 }
 
 LANES_INLINE lanes lanes_softcap(lanes x, lanes cap) { return lanes_mul(cap, lanes_tanh(lanes_div(x, cap))); }
@@ -45,8 +45,8 @@ LANES_INLINE lanes lanes_silu(lanes x) {
 
 LANES_INLINE lanes lanes_gelu_tanh(lanes x) {
     lanes square = lanes_mul(lanes_mul(lanes_splat(GELU_CUBIC), x), x);
-    lanes u = lanes_mul(lanes_splat(GELU_SCALE), lanes_fma(square, x, x));
-    return lanes_mul(lanes_mul(lanes_splat(0.5f), x), lanes_add(lanes_splat(1), lanes_tanh(u)));
+    lanes e = lanes_exp(lanes_mul(lanes_splat(GELU_SCALE), lanes_fma(square, x, x)));
+    return lanes_div(x, lanes_add(lanes_splat(1), e));
 }
 
 /* Absent lanes are +0 and add nothing: a sum that began at +0 is never -0. */
@@ -251,7 +251,7 @@ static double sum_exp(const float *x, uint32_t n, float shift, float scale) {
         if (at < end) {
             int rest = (int)(end - at);
             lanes e = lanes_exp(lanes_mul(scales, lanes_sub(lanes_load_first(x + at, rest), shifts)));
-            part = lanes_add(part, lanes_pick(lanes_mask_range(0, rest), e, lanes_splat(0)));
+            part = lanes_add(part, lanes_keep(lanes_mask_range(0, rest), e));
         }
         at = end;
         total += (double)lanes_sum(part);

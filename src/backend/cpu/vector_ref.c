@@ -29,10 +29,7 @@ static void rope(float *x, uint32_t heads, uint32_t width, const float *cs, uint
 
 static float silu(float x) { return x / (1 + exp_ref(-x)); }
 
-static float gelu_tanh(float x) {
-    float u = GELU_SCALE * fmaf(GELU_CUBIC * x * x, x, x);
-    return 0.5f * x * (1 + tanh_ref(u));
-}
+static float gelu_tanh(float x) { return x / (1 + exp_ref(GELU_SCALE * fmaf(GELU_CUBIC * x * x, x, x))); }
 
 static void glu(float *y, const float *a, const float *b, uint32_t n, enum program_act act) {
     for (uint32_t i = 0; i < n; i++) y[i] = (act == ACT_SILU ? silu(a[i]) : gelu_tanh(a[i])) * b[i];
