@@ -134,20 +134,25 @@ static void error_text_is_one_clean_line(void **state) {
 }
 
 static void error_text_is_cut_at_a_character(void **state) {
-    cohort_error err;
+    struct {
+        cohort_error err;
+        char behind[8];
+    } box;
+    memset(&box, 'c', sizeof(box));
     char text[4000];
     for (size_t i = 0; i + 2 < sizeof(text); i += 2) memcpy(text + i, "\xc3\xa9", 3);
     for (int shift = 0; shift < 2; shift++) {
-        err_set(&err, COHORT_E_FILE, text, "%s%s", shift ? "x" : "", text);
-        assert_true(utf8_valid(err.text, strlen(err.text)));
-        assert_true(utf8_valid(err.field, strlen(err.field)));
-        assert_true(strlen(err.text) >= sizeof(err.text) - 3);
-        assert_true(strlen(err.field) >= sizeof(err.field) - 3);
+        err_set(&box.err, COHORT_E_FILE, text, "%s%s", shift ? "x" : "", text);
+        assert_true(utf8_valid(box.err.text, strlen(box.err.text)));
+        assert_true(utf8_valid(box.err.field, strlen(box.err.field)));
+        assert_true(strlen(box.err.text) >= sizeof(box.err.text) - 3);
+        assert_true(strlen(box.err.field) >= sizeof(box.err.field) - 3);
     }
-    err_set(&err, COHORT_E_FILE, NULL, "the reason");
-    err_prefix(&err, COHORT_E_FILE, text);
-    assert_non_null(strstr(err.text, ": the reason"));
-    assert_true(utf8_valid(err.text, strlen(err.text)));
+    assert_memory_equal(box.behind, "cccccccc", 8);
+    err_set(&box.err, COHORT_E_FILE, NULL, "the reason");
+    err_prefix(&box.err, COHORT_E_FILE, text);
+    assert_non_null(strstr(box.err.text, ": the reason"));
+    assert_true(utf8_valid(box.err.text, strlen(box.err.text)));
 }
 
 /* ---- Memory ---- */

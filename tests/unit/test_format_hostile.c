@@ -133,6 +133,17 @@ static void counts(void **state) {
     refuse(&b, COHORT_E_FILE, "key 1", "empty name");
 }
 
+/* Counts that the file could hold, but that are above the stated limits. */
+static void counts_above_the_limits(void **state) {
+    struct buf b = {0};
+    gguf_head(&b, 3, 0, (1u << 16) + 1);
+    gguf_zeros(&b, 32u << 16);
+    refuse(&b, COHORT_E_FILE, "key_count", "at most 65536");
+    gguf_head(&b, 3, (1u << 20) + 1, 0);
+    gguf_zeros(&b, 40u << 20);
+    refuse(&b, COHORT_E_FILE, "tensor_count", "at most 1048576");
+}
+
 /* ---- Keys ---- */
 
 static void key_names(void **state) {
@@ -627,6 +638,7 @@ int main(void) {
         cmocka_unit_test(foreign_files),
         cmocka_unit_test(versions),
         cmocka_unit_test(counts),
+        cmocka_unit_test(counts_above_the_limits),
         cmocka_unit_test(key_names),
         cmocka_unit_test(duplicate_keys),
         cmocka_unit_test(value_types),
