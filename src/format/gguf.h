@@ -21,7 +21,7 @@ struct file_tensor {
     uint32_t type;    /* enum dtype; always one that dtype_info knows */
     uint32_t n_dims;  /* 1..4 */
     uint64_t dims[4]; /* fastest first; unused ones are 1; none is 0; the product fits 2^47 */
-    const void *data; /* bytes long, inside the mapping; aligned to the file's alignment */
+    const void *data; /* bytes long, inside the mapping; aligned to the file's alignment, as far as pages are */
     uint64_t bytes;
     uint32_t shard;
 };
@@ -43,7 +43,7 @@ uint32_t model_file_shards(const struct model_file *file);
 void model_file_release(const struct model_file *file, const struct file_tensor *tensor);
 
 /* Parses a GGUF header from memory (for fuzzing and tests): as open, with `bytes` as the whole file, which the caller
- * keeps alive. */
+ * keeps alive (and aligned as it wants the tensors to be). One shard only. */
 int model_file_from_memory(const void *bytes, size_t n, struct model_file **out, cohort_error *err);
 
 /* The report of `cohort inspect`, as text or JSON, into *out (base/buf.h). */
