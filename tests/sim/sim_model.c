@@ -1,0 +1,138 @@
+/* A model that is cheap and cannot be fooled. Each position stores, in each layer group, a value made from its token
+ * and from the sum of the values that it sees; a sample is made from such a sum. So one wrong, stale or foreign value
+ * anywhere in a row's visible state changes its next token. The solo run has the same definition by running sums over
+ * one plain array, without pages, chunks or plans. */
+#include <stdlib.h>
+
+#include "sim.h"
+
+static uint64_t mix(uint64_t x) {
+    x = (x ^ x >> 31) * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9u;
+    return x ^ x >> 32;
+}
+
+static uint32_t prompt_token(uint64_t salt, uint32_t pos) { return (uint32_t)mix(salt + pos * UINT64_C(0x632be59b)); }
+static uint64_t value_of(uint32_t token, uint32_t pos, uint64_t seen, uint32_t group) {
+    return mix(seen ^ mix((uint64_t)token << 32 | pos) ^ (group + 1) * UINT64_C(0xd6e8feb86659fd93));
+}
+static uint32_t sample_of(uint64_t seen) { return (uint32_t)(mix(seen) >> 16); }
+
+int sim_task_stops(const struct sim_task *task, uint32_t token) {
+    return task->stop_every > 0 && token % task->stop_every == 0;
+}
+
+/* ---- Solo ---- */
+
+void sim_task_solve(const struct sched_config *config, struct sim_task *task) {
+    uint32_t total = task->prompt_n + task->max_new, groups = config->groups;
+    uint64_t *sums = calloc((size_t)groups * (total + 1), sizeof *sums); /* [g][p]: of the values before position p */
+    task->expected = calloc(task->max_new + 1, sizeof *task->expected);
+    SIM_HOLDS(sums != NULL && task->expected != NULL);
+    task->expected_n = 0;
+    task->scores = 0;
+    for (uint32_t pos = 0, token = 0; pos < total; pos++) {
+        if (pos < task->prompt_n) token = prompt_token(task->salt, pos);
+        uint64_t before = 0, seen = 0;
+        for (uint32_t g = 0; g < groups; g++) {
+            uint32_t window = config->group[g].window;
+            uint32_t from = window == 0 || pos < window ? 0 : pos - window + 1;
+            before += sums[g * (total + 1) + pos] - sums[g * (total + 1) + from];
+        }
+        for (uint32_t g = 0; g < groups; g++) {
+            uint64_t value = value_of(token, pos, before, g);
+            sums[g * (total + 1) + pos + 1] = sums[g * (total + 1) + pos] + value;
+            seen += value;
+        }
+        seen += before;
+        if (pos + 1 < task->prompt_n || task->max_new == 0) {
+            task->scores += mix(seen + pos);
+            continue;
+        }
+        if (task->expected_n == task->max_new) break;
+        token = sample_of(seen);
+        task->expected[task->expected_n++] = token;
+        if (sim_task_stops(task, token)) break;
+    }
+    free(sums);
+}
+
+void sim_task_clear(struct sim_task *task) {
+    free(task->expected);
+    task->expected = NULL;
+}
+
+/* ---- Batched ---- */
+
+void sim_model_init(struct sim_model *m, const struct sched_config *config) {
+    *m = (struct sim_model){.config = config};
+    for (uint32_t g = 0; g < config->groups; g++) {
+        uint32_t total = pages_total(config->pages, g);
+        m->arena[g] = calloc((size_t)total * PAGE_TOKENS, sizeof *m->arena[g]);
+        m->owner[g] = calloc(total, sizeof *m->owner[g]);
+        SIM_HOLDS(m->arena[g] != NULL && m->owner[g] != NULL);
+    }
+}
+
+void sim_model_clear(struct sim_model *m) {
+    for (uint32_t g = 0; g < PAGES_GROUPS_MAX; g++) {
+        free(m->arena[g]);
+        free(m->owner[g]);
+    }
+}
+
+/* The page that holds `pos`, seen to be one that the row may use. */
+static uint64_t *page_of(const struct sim_model *m, const struct plan_item *item, uint32_t g, uint32_t pos) {
+    uint32_t page = item->table[g][pos / PAGE_TOKENS];
+    if (page >= pages_total(m->config->pages, g) || pages_count(m->config->pages, g, page) == 0)
+        sim_fail("row %llx reads position %u of group %u through page %u, which it does not hold",
+                 (unsigned long long)item->row, pos, g, page);
+    return m->arena[g] + (size_t)page * PAGE_TOKENS;
+}
+
+/* The sum of the row's values at positions [from, to), all of which it must have written itself. */
+static uint64_t sum_seen(const struct sim_model *m, const struct plan_item *item, uint32_t g, uint32_t from,
+                         uint32_t to) {
+    uint64_t sum = 0;
+    while (from < to) {
+        const uint64_t *page = page_of(m, item, g, from);
+        uint32_t id = item->table[g][from / PAGE_TOKENS];
+        if (m->owner[g][id] != item->row)
+            sim_fail("row %llx reads page %u of group %u, last written by row %llx", (unsigned long long)item->row, id,
+                     g, (unsigned long long)m->owner[g][id]);
+        uint32_t end = from - from % PAGE_TOKENS + PAGE_TOKENS;
+        if (end > to) end = to;
+        for (uint32_t k = from % PAGE_TOKENS, n = end - from; n > 0; k++, n--) sum += page[k];
+        from = end;
+    }
+    return sum;
+}
+
+uint32_t sim_model_run(struct sim_model *m, const struct sim_task *task, const struct plan_item *item, uint32_t fed,
+                       uint64_t *scores, enum sim_canary canary) {
+    uint32_t groups = m->config->groups, sample = 0;
+    for (uint32_t k = 0; k < item->n_tokens; k++) {
+        uint32_t pos = item->pos + k;
+        uint32_t token = item->source == PLAN_PROMPT ? prompt_token(task->salt, pos) : fed;
+        uint64_t before = 0, seen = 0;
+        for (uint32_t g = 0; g < groups; g++) {
+            uint32_t window = m->config->group[g].window;
+            uint32_t from = window == 0 || pos < window ? 0 : pos - window + 1;
+            if (canary == CANARY_STALE && from > PAGE_TOKENS) from -= PAGE_TOKENS;
+            before += sum_seen(m, item, g, from, pos);
+        }
+        for (uint32_t g = 0; g < groups; g++) {
+            uint64_t value = value_of(token, pos, before, g);
+            page_of(m, item, g, pos)[pos % PAGE_TOKENS] = value;
+            m->owner[g][item->table[g][pos / PAGE_TOKENS]] = item->row;
+            seen += value;
+        }
+        seen += before;
+        if (k + item->n_outputs < item->n_tokens) continue;
+        if (item->samples && k + 1 == item->n_tokens)
+            sample = sample_of(seen);
+        else
+            *scores += mix(seen + pos);
+    }
+    return sample;
+}
