@@ -1,6 +1,11 @@
-/* Tokenizers from model metadata: SentencePiece (unigram scores, merged like BPE, byte fallback) and byte-level BPE
- * with the published pre-tokeniser patterns. Immutable after open; encoding and decoding are reentrant and used from
- * any thread. */
+/* Tokenizers from model metadata: SentencePiece (unigram scores, merged like BPE, byte fallback), byte-level BPE with
+ * the published pre-tokeniser patterns, and BPE over text whose spaces are written as U+2581. Immutable after open;
+ * encoding and decoding are reentrant and used from any thread. The metadata may go once it is open.
+ *
+ * Text becomes the tokens that the model's own tokenizer makes of it, but never a control, unknown, unused or byte
+ * token by its spelling: those come from TOKENIZER_SPECIAL, or for bytes from characters without a token. Tokens of
+ * type "user defined" are found in any text, leftmost and longest first. No normalisation is done, since no key asks
+ * for one. */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
@@ -13,7 +18,14 @@
 struct tokenizer;
 
 enum { TOKENIZER_SPECIAL = 1, TOKENIZER_BOS = 2 }; /* the COHORT_TOKENIZE_ flags */
-enum { TOKENIZER_VOCAB_MAX = 1 << 20, TOKENIZER_PIECE_MAX = 1 << 16, TOKENIZER_TEXT_MAX = 1 << 24 };
+enum {
+    TOKENIZER_VOCAB_MAX = 1 << 20,
+    TOKENIZER_PIECE_MAX = 1 << 16,  /* bytes of one token */
+    TOKENIZER_BYTES_MAX = 1 << 28,  /* bytes of all tokens */
+    TOKENIZER_MERGES_MAX = 1 << 22, /* entries of the merge list */
+    TOKENIZER_TEXT_MAX = 1 << 24,   /* bytes of a text */
+    TOKENIZER_WORD_MAX = 1 << 22    /* bytes of it that no pattern and no space cuts; bounds the memory of a call */
+};
 
 /* Reads tokenizer.ggml.* keys. Every array's type and length is checked against the token count; ids are range-checked.
  * Keys named. */
@@ -27,15 +39,18 @@ int tokenizer_add_bos(const struct tokenizer *t);
 /* 1 if the id ends generation: eos, eot, eom and the turn-end markers ("<end_of_turn>", "<|im_end|>", "<|eot_id|>",
  * ...). */
 int tokenizer_is_end(const struct tokenizer *t, int32_t id);
-int tokenizer_is_special(const struct tokenizer *t, int32_t id); /* control or unknown: never shown as text */
-/* Id of a token by its exact text as listed in the vocabulary, -1 if none. */
+/* Control, unknown or unused (padding): never shown as text. */
+int tokenizer_is_special(const struct tokenizer *t, int32_t id);
+/* Id of a token by its exact text as listed in the vocabulary, -1 if none. The first of equal texts. */
 int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t len);
 
-/* Encodes valid UTF-8; *out is mem_alloc'ed. Near-linear in len. len at most TOKENIZER_TEXT_MAX (E_LIMIT). */
+/* Encodes valid UTF-8; *out is mem_alloc'ed. Near-linear in len. len at most TOKENIZER_TEXT_MAX (E_LIMIT). The begin
+ * token is put in front if TOKENIZER_BOS is set, the vocabulary wants one and the text does not begin with it already.
+ */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, int flags, int32_t **out, size_t *n,
                      cohort_error *err);
 /* The bytes a token stands for ("▁" already a space, byte tokens their byte), in the tokenizer's memory; empty for
- * special tokens unless `special`. */
+ * special tokens unless `special`, and for an id outside the vocabulary. */
 void tokenizer_piece(const struct tokenizer *t, int32_t id, int special, const char **bytes, size_t *len);
 /* 1 if the first token of a decoded sequence loses one leading space (SentencePiece's dummy prefix). */
 int tokenizer_strips_first_space(const struct tokenizer *t);

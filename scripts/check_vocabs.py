@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Compares cohort's token ids with known ones and with other tokenizers', id for id.
+
+usage: check_vocabs.py --tool BUILD/tests/unit/vocab_tool --models FOLDER [--peer LLAMA_TOKENIZE] [--fuzz N] [--seed N] [NAME...]
+
+FOLDER holds ggml-vocab-NAME.gguf with .inp and .out files beside them (llama.cpp's models folder). With --peer, N random
+texts per vocabulary go through llama-tokenize, too; --model FILE adds a vocabulary that has no known answers. Texts with
+special tokens, and the few characters on which the two disagree by design, are left out of the random texts (see WEIRD).
+"""
+import argparse
+import pathlib
+import random
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+PIECES = [
+    " ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", " \n ", "a", "the", " the", "Hello", "WORLD", "iPhone", "ABCdef", "I'm", "we'll",
+    "IT'S", "they'd", "'", "''", '"', "1", "22", "333", "4444", "3.14", "0x1F", "½", "²", "٣", ".", "...", "!?", ",", "--", "==", "->",
+    "(", ")", "[x]", "{}", "<b>", "</b>", "<", ">", "/", "\\", "_", "____", "`", "~", "^", "$", "€", "+", "|", "#", "@", "%", "&", "*", ";", ":",
+    "é", "ü", "ñ", "ç", "Ω", "ß", "λ", "Привет", " мир", "你好", "世界", "。", "、", "日本", "ひらがな", "カタカナ", "한국어", "안녕", "مرحبا", "שלום",
+    "नमस्ते", "สวัสดี", "កាន់", "😀", "👩‍🚀", "🏳️‍🌈", "e\u0301", "\u200b", "\u00a0", "\u3000", "\u2028", "\ufeff", "\u0300", "\ufffd", "\x00", "\x7f", "𝔘", "𐍈",
+    "http://x.y/z?q=1", "def f(x):\n    return x\n", "<s>x", "Ünï", "naïve", "œuvre", "Ångström", "ﬁ", "ǅ", "ʰ", "Ⅷ", "①", "々", "ー", "・",
+]
+# U+180E is a blank in neither; unassigned characters depend on the Unicode version of the tables.
+RANGES = [(0x20, 0x7E), (0xA1, 0x24F), (0x370, 0x3FF), (0x400, 0x45F), (0x4E00, 0x5200), (0x3041, 0x3096), (0xAC00, 0xAD00), (0x1F600, 0x1F640)]
+
+
+def random_text(rng):
+    parts = []
+    for _ in range(rng.randint(1, 24)):
+        kind = rng.random()
+        if kind < 0.75:
+            parts.append(rng.choice(PIECES))
+        elif kind < 0.9:
+            low, high = rng.choice(RANGES)
+            parts.append("".join(chr(rng.randint(low, high)) for _ in range(rng.randint(1, 6))))
+        else:
+            parts.append(rng.choice(PIECES) * rng.randint(2, 12))
+    return "".join(parts)
+
+
+def cohort_ids(tool, model, texts, flags=()):
+    """A list of (ids, decoded bytes) or an error text per text; None if the vocabulary is refused."""
+    data = b"".join(struct.pack("<I", len(t)) + t for t in texts)
+    run = subprocess.run([tool, model, *flags], input=data, capture_output=True)
+    if run.returncode:
+        return None, run.stderr.decode().strip()
+    out = []
+    for line in run.stdout.decode().splitlines():
+        if line.startswith("error"):
+            out.append(line)
+        else:
+            ids, _, data = line.partition("\t")
+            out.append(([int(i) for i in ids.split()], bytes.fromhex(data)))
+    return out, run.stderr.decode().splitlines()[0]
+
+
+def peer_ids(peer, model, texts):
+    """llama-tokenize takes one text per run and loads the vocabulary each time: the texts go in as one, split by a control
+    token that is parsed, and the answer is split there. So the texts must hold no special token's text."""
+    out = []
+    for text in texts:
+        with tempfile.NamedTemporaryFile() as f:
+            f.write(text)
+            f.flush()
+            run = subprocess.run([peer, "-m", model, "-f", f.name, "--ids", "--no-bos", "--no-parse-special", "--log-disable"],
+                                 capture_output=True)
+        found = re.search(rb"\[([0-9, ]*)\]", run.stdout)
+        out.append([int(i) for i in found.group(1).split(b",") if i.strip()] if found else None)
+    return out
+
+
+def check_known(tool, model):
+    texts = pathlib.Path(model + ".inp").read_bytes().split(b"\n__ggml_vocab_test__\n")
+    lines = pathlib.Path(model + ".out").read_text().splitlines()
+    texts = texts[: len(lines)]
+    got, said = cohort_ids(tool, model, texts)
+    if got is None:
+        return f"refused: {said}", False
+    bad = [(t, g, w) for t, g, w in zip(texts, got, lines) if isinstance(g, str) or g[0] != [int(i) for i in w.split()]]
+    for t, g, w in bad[:3]:
+        print(f"  {t!r}\n    got  {g}\n    want {w}")
+    return f"{len(texts) - len(bad)}/{len(texts)} known ({said})", not bad
+
+
+def check_random(tool, peer, model, n, seed):
+    rng = random.Random(f"{seed} {pathlib.Path(model).name}")
+    texts = [random_text(rng).encode() for _ in range(n)]
+    got, said = cohort_ids(tool, model, texts)
+    if got is None:
+        return f"refused: {said}", False
+    same = decoded = 0
+    shown = 0
+    for t, g, w in zip(texts, got, peer_ids(peer, model, texts)):
+        if isinstance(g, str) or g[0] != w:
+            if shown < 3:
+                print(f"  {t!r}\n    got  {g if isinstance(g, str) else g[0]}\n    peer {w}")
+            shown += 1
+        else:
+            same += 1
+        decoded += not isinstance(g, str) and g[1] == t
+    return f"{same}/{n} random as the peer's, {decoded}/{n} decode to the text", same == n
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tool", required=True)
+    parser.add_argument("--models", required=True)
+    parser.add_argument("--model", action="append", default=[])
+    parser.add_argument("--peer")
+    parser.add_argument("--fuzz", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("names", nargs="*")
+    args = parser.parse_args()
+    ok = True
+    models = sorted(str(p) for p in pathlib.Path(args.models).glob("ggml-vocab-*.gguf")) + args.model
+    for model in models:
+        name = pathlib.Path(model).name.removeprefix("ggml-vocab-").removesuffix(".gguf")
+        if args.names and name not in args.names:
+            continue
+        if pathlib.Path(model + ".out").exists():
+            text, good = check_known(args.tool, model)
+            print(f"{name:16} {text}", flush=True)
+            ok &= good
+        if args.peer and args.fuzz:
+            text, good = check_random(args.tool, args.peer, model, args.fuzz, args.seed)
+            print(f"{name:16} {text}", flush=True)
+            ok &= good
+    sys.exit(0 if ok else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+/* Turn markers: which tokens end generation, and which are markers although the file calls them user-defined. A
+ * marker in a user's message must stay text, so it may not be of a type that is found in any text. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "text/tokenizer_internal.h"
+
+static const struct {
+    const char *text;
+    int end;
+} markers[] = {
+    /* ends of turns and of texts */
+    {"<|eot_id|>", 1},
+    {"<|eom_id|>", 1},
+    {"<|end_of_text|>", 1},
+    {"<|endoftext|>", 1},
+    {"<|im_end|>", 1},
+    {"<|end|>", 1},
+    {"<|return|>", 1},
+    {"<|call|>", 1},
+    {"<|calls|>", 1},
+    {"<|flush|>", 1},
+    {"<end_of_turn>", 1},
+    {"<turn|>", 1},
+    {"<|tool_response>", 1},
+    {"<end_of_utterance>", 1},
+    {"<|END_OF_TURN_TOKEN|>", 1},
+    {"<\xef\xbd\x9c"
+     "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+     1},
+    {"<|EOT|>", 1},
+    {"<EOT>", 1},
+    {"[EOT]", 1},
+    {"[EOS]", 1},
+    {"<|endofturn|>", 1},
+    {"[|endofturn|]", 1},
+    /* between files and repositories, where a code model's answer ends */
+    {"<|fim_pad|>", 1},
+    {"<|repo_name|>", 1},
+    {"<|file_sep|>", 1},
+    /* beginnings and separators */
+    {"<start_of_turn>", 0},
+    {"<|turn>", 0},
+    {"<|im_start|>", 0},
+    {"<|im_sep|>", 0},
+    {"<|begin_of_text|>", 0},
+    {"<|start_header_id|>", 0},
+    {"<|end_header_id|>", 0},
+    {"<|system|>", 0},
+    {"<|user|>", 0},
+    {"<|assistant|>", 0},
+    {"<|observation|>", 0},
+    {"<|start|>", 0},
+    {"<|message|>", 0},
+    {"<|channel|>", 0},
+    {"<|constrain|>", 0},
+    {"[INST]", 0},
+    {"[/INST]", 0},
+    {"[SYSTEM_PROMPT]", 0},
+    {"[/SYSTEM_PROMPT]", 0},
+    {"[AVAILABLE_TOOLS]", 0},
+    {"[/AVAILABLE_TOOLS]", 0},
+    {"[TOOL_CALLS]", 0},
+    {"[TOOL_RESULTS]", 0},
+    {"[/TOOL_RESULTS]", 0},
+    {"<|START_OF_TURN_TOKEN|>", 0},
+    {"<|SYSTEM_TOKEN|>", 0},
+    {"<|USER_TOKEN|>", 0},
+    {"<|CHATBOT_TOKEN|>", 0},
+    {"<\xef\xbd\x9cUser\xef\xbd\x9c>", 0},
+    {"<\xef\xbd\x9c"
+     "Assistant\xef\xbd\x9c>",
+     0},
+};
+
+static int32_t find(const struct tokenizer *t, const char *text) { return vocab_find(&t->vocab, text, strlen(text)); }
+
+static void mark_texts(struct tokenizer *t) {
+    struct vocab *v = &t->vocab;
+    for (size_t i = 0; i < sizeof(markers) / sizeof(markers[0]); i++) {
+        int32_t id = find(t, markers[i].text);
+        if (id < 0 || (v->type[id] != TOKEN_CONTROL && v->type[id] != TOKEN_USER)) continue;
+        v->type[id] = TOKEN_CONTROL;
+        if (markers[i].end) t->flags[id] |= ID_END;
+    }
+    /* Where an answer ends with <|return|> or <|call|>, <|end|> closes only one of its messages. */
+    int32_t end = find(t, "<|end|>");
+    int harmony = find(t, "<|return|>") >= 0 && find(t, "<|call|>") >= 0;
+    int solar = find(t, "<|flush|>") >= 0 && find(t, "<|calls|>") >= 0;
+    if (end >= 0 && (harmony || solar)) t->flags[end] &= (uint8_t)~ID_END;
+}
+
+/* Phi-3's tokenizer drops white space behind its turn markers; the file has no key that says so. */
+static void mark_phi3(struct tokenizer *t, const struct meta *meta) {
+    struct meta_string name = {0};
+    meta_string(meta, "general.architecture", &name, NULL);
+    if (t->kind != KIND_SCORES || name.len != 4 || memcmp(name.bytes, "phi3", 4) != 0) return;
+    for (uint32_t id = 0; id < t->vocab.n; id++)
+        if (t->vocab.type[id] == TOKEN_CONTROL || t->vocab.type[id] == TOKEN_USER) t->flags[id] |= ID_EATS_SPACE;
+    static const char *const plain[] = {"<unk>", "<s>", "<|endoftext|>"};
+    for (int i = 0; i < 3; i++) {
+        int32_t id = find(t, plain[i]);
+        if (id >= 0) t->flags[id] &= (uint8_t)~ID_EATS_SPACE;
+    }
+}
+
+static void read_hints(struct tokenizer *t, const struct meta *meta) {
+    struct meta_string text = {0};
+    if (meta_string(meta, "tokenizer.chat_template", &text, NULL)) return;
+    if (memmem(text.bytes, text.len, "[INST]", 6)) t->hints |= HINT_INST;
+    if (memmem(text.bytes, text.len, "<<SYS>>", 7)) t->hints |= HINT_SYS;
+}
+
+int markers_load(struct tokenizer *t, const struct meta *meta, cohort_error *err) {
+    static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    t->flags = mem_zalloc(t->vocab.n, 1);
+    if (!t->flags) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the vocabulary");
+    mark_texts(t);
+    for (int i = 0; i < 3; i++) { /* in range: checked before */
+        uint32_t id;
+        if (meta_u32(meta, keys[i], &id, NULL) == 0) t->flags[id] |= ID_END;
+    }
+    mark_phi3(t, meta);
+    read_hints(t, meta);
+    return 0;
+}
