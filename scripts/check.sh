@@ -13,7 +13,7 @@ for file in $sources; do
   lines=$(wc -l <"$file")
   ((lines <= 800)) || say "$file has $lines lines: above 800"
 done
-grep -nE 'TODO|FIXME|XXX' $sources && say "unfinished remarks"
+grep -nE 'TODO|FIXME|\bXXX\b' $sources && say "unfinished remarks"
 grep -rnE '\b(strcpy|strcat|sprintf|gets)\(' src --include='*.c' | grep -vE 'snprintf' && say "calls without a bound"
 grep -nE '#include <math.h>' src/backend -r --include='*.c' | grep -vE '_ref\.c' >/dev/null && : # fmaf and isnan only; the symbols are checked below
 

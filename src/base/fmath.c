@@ -184,7 +184,7 @@ static int reduce(double x, struct pair *r) {
 }
 
 void fmath_sincos(double x, double *s, double *c) {
-    if (!(x <= 0x1p30 && x >= -0x1p30)) {
+    if (!(x <= 1073741824.0 && x >= -1073741824.0)) { /* 2^30; NaN too */
         *s = *c = __builtin_nan("");
         return;
     }
