@@ -165,6 +165,7 @@ static void submit(struct play *p, sched_row row) {
                : r->chunk == 0                                          ? COHORT_E_CAPACITY
                                                                         : 0;
     if (p->canary == CANARY_GREEDY && q.max_new > 1) r->task.max_new--;
+    SIM_HOLDS(sched_fits(p->s, &q, NULL) == want);
     SIM_HOLDS(sched_submit(p->s, row, &q, NULL) == want);
     p->left--;
     p->totals->requests++;

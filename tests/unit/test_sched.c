@@ -578,7 +578,9 @@ static void k3_a_row_that_can_never_fit_is_refused_with_both_numbers(void **stat
     assert_non_null(strstr(err.text, "need 11 pages"));
     assert_non_null(strstr(err.text, "has 10"));
     assert_state(&r, a, ROW_RESERVED);
+    assert_int_equal(sched_fits(r.s, &q, &err), COHORT_E_CAPACITY); /* the same answer without a place */
     q.max_new = 20;
+    assert_int_equal(sched_fits(r.s, &q, &err), 0);
     assert_int_equal(sched_submit(r.s, a, &q, &err), 0);
     rig_end(&r);
 
