@@ -65,7 +65,7 @@ static void tanh_of(float *y, const float *x, uint32_t n) {
 }
 static void judge_tanh(float x, float y) {
     double error = fabs((double)y - tanh((double)x));
-    if (!(error <= 0x1.4p-24)) fail_msg("tanh(%a) = %a, error %g", (double)x, (double)y, error);
+    if (!(error <= 0x1p-23)) fail_msg("tanh(%a) = %a, error %g", (double)x, (double)y, error);
     worst = fmax(worst, error);
 }
 static void test_tanh(void **s) {
