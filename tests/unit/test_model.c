@@ -357,6 +357,18 @@ static void test_yarn(void **state) {
     gw_deinit(&w);
 }
 
+/* Where the ramp would leave the head it is cut: from the first pair, to the last dimension. */
+static void test_yarn_ramp_is_cut(void **state) {
+    struct spec_rope rope = {
+        .pairs = 4, .scaling = SPEC_ROPE_YARN, .factor = 2, .magnitude = 1, .beta_fast = 32, .beta_slow = 1};
+    rope.base = 10000;
+    rope.original_context = 64;
+    check_frequencies(&rope, (const double[]){1, 0.075, 0.005, 0.0005}, 1);
+    rope.base = 4;
+    rope.original_context = 100;
+    check_frequencies(&rope, (const double[]){1, 0.656599153958937, 0.4285714285714286, 0.27779194975185795}, 1);
+}
+
 static void test_factors_tensor_reaches_the_table(void **state) {
     static struct gguf_writer w;
     tiny_make(&w, "llama", 1);
@@ -409,6 +421,7 @@ int main(void) {
         cmocka_unit_test(test_arrays_say_it_by_layer),
         cmocka_unit_test(test_frequencies),
         cmocka_unit_test(test_yarn),
+        cmocka_unit_test(test_yarn_ramp_is_cut),
         cmocka_unit_test(test_factors_tensor_reaches_the_table),
         cmocka_unit_test(test_every_allocation_may_fail),
         cmocka_unit_test(test_hostile_keys),

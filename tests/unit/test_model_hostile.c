@@ -234,8 +234,8 @@ static void other_tensors(struct gguf_writer *w) {
         {"phi3", "rope_factors_short.weight", DTYPE_F32, {4, 1, 1, 1}, 16, U, "rope_factors_short.weight"},
         {"llama", "output_norm.weight", DTYPE_F16, {32, 1, 1, 1}, 64, U, "output_norm.weight is F16"},
         {"qwen2", "blk.0.attn_q.bias", DTYPE_F32, {33, 1, 1, 1}, 132, F, "blk.0.attn_q.bias is 33"},
-        {"llama", "blk.0.attn_q.weight", DTYPE_F32, {32, 32, 2, 1}, 8192, F, "attn_q.weight is 32 x 32 x 2"},
-        {"llama", "blk.0.attn_q.weight", DTYPE_F32, {32, 32, 1, 2}, 8192, F, "attn_q.weight is 32 x 32 x 1 x 2"},
+        {"llama", "blk.0.attn_q.weight", DTYPE_F32, {32, 64, 2, 1}, 16384, F, "attn_q.weight is 32 x 64 x 2"},
+        {"llama", "blk.0.attn_q.weight", DTYPE_F32, {32, 64, 1, 2}, 16384, F, "attn_q.weight is 32 x 64 x 1 x 2"},
         {"llama", "blk.0.attn_q.weight", DTYPE_F32, {64, 32, 1, 1}, 8192, F, "keys ask for 32 x 64"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -18,7 +18,7 @@ static void check_prompt(const struct program *p, const struct expected *e, cons
                          struct distance *d) {
     uint32_t vocab = p->vocab;
     double *logits = calloc((size_t)prompt->n * vocab, sizeof *logits);
-    interpret(p, prompt->ids, prompt->n, logits, NULL, NULL);
+    interpret(p, INTERPRET_EXACT, prompt->ids, prompt->n, logits, NULL, NULL);
     for (uint32_t row = 0; row < prompt->n_logits; row++)
         for (uint32_t i = 0; i < vocab; i++)
             distance_add(d, logits[(prompt->n - prompt->n_logits + row) * vocab + i],
@@ -69,7 +69,7 @@ static void check_trace(const struct program *p, const struct expected *e) {
     if (!e->trace_rows) return;
     struct trace t = {.p = p, .e = e};
     double *logits = calloc((size_t)e->trace_n * p->vocab, sizeof *logits);
-    interpret(p, e->trace_ids, e->trace_n, logits, see, &t);
+    interpret(p, INTERPRET_EXACT, e->trace_ids, e->trace_n, logits, see, &t);
     assert_int_equal(t.row, e->trace_rows);
     free(logits);
 }

@@ -12,6 +12,7 @@
 
 struct run {
     const struct program *p;
+    enum interpret_mode mode;
     const int32_t *ids;
     uint32_t n;
     double *regs[PROGRAM_REGS_MAX]; /* of registers without a parent: [n][width] */
@@ -34,6 +35,23 @@ static const float *weights(struct run *r, int32_t tensor, uint32_t row) {
     assert_true(row < t->rows);
     dequant_row(t->type, t->data, row, t->cols, r->row);
     return r->row;
+}
+
+/* The nearest half-precision number, ties to even. */
+static double to_half(double x) {
+    int exponent;
+    frexp(x, &exponent); /* |x| in [2^(exponent - 1), 2^exponent) */
+    double quantum = ldexp(1, exponent < -13 ? -24 : exponent - 11);
+    double rounded = nearbyint(x / quantum) * quantum;
+    return fabs(rounded) > 65504 ? copysign(INFINITY, x) : rounded;
+}
+
+/* A block of 32 activations as 8-bit integers times a scale, in float where the backend's is. */
+static void to_8_bits(double *x) {
+    float amax = 0;
+    for (int i = 0; i < 32; i++) amax = fmaxf(amax, fabsf((float)x[i]));
+    float d = amax / 127, id = amax > 0 ? 127 / amax : 0;
+    for (int i = 0; i < 32; i++) x[i] = (double)d * nearbyint((double)((float)x[i] * id));
 }
 
 static double capped(double x, double cap) { return cap != 0 ? cap * tanh(x / cap) : x; }
@@ -64,20 +82,37 @@ static void norm(struct run *r, const struct op *op) {
         }
 }
 
+static int quantised(enum dtype type) { return type != DTYPE_F32 && type != DTYPE_F16 && type != DTYPE_BF16; }
+
+/* The rows of a product's source, as narrow as weights of this type want them. */
+static double *source_rows(struct run *r, const struct op *op, enum dtype type) {
+    size_t stride;
+    const double *x = values(r, op->a, &stride);
+    uint32_t width = r->p->regs[op->a].width;
+    double *rows = malloc((size_t)r->n * width * sizeof *rows);
+    assert_non_null(rows);
+    for (uint32_t i = 0; i < r->n; i++) {
+        memcpy(rows + (size_t)i * width, x + i * stride, width * sizeof *rows);
+        if (r->mode == INTERPRET_EXACT || !quantised(type)) continue;
+        for (uint32_t at = 0; at < width; at += 32) to_8_bits(rows + (size_t)i * width + at);
+    }
+    return rows;
+}
+
 static void matmul(struct run *r, const struct op *op, double *y, size_t dst_stride) {
-    size_t src_stride;
     const struct program_tensor *t = &r->p->tensors[op->tensor];
-    const double *x = values(r, op->a, &src_stride);
     assert_int_equal(r->p->regs[op->a].width, t->cols);
+    double *x = source_rows(r, op, t->type);
     for (uint32_t o = 0; o < t->rows; o++) {
         const double bias = op->bias >= 0 ? (double)((const float *)r->p->tensors[op->bias].data)[o] : 0;
         const float *w = weights(r, op->tensor, o);
         for (uint32_t i = 0; i < r->n; i++) {
             double sum = bias;
-            for (uint32_t c = 0; c < t->cols; c++) sum += (double)w[c] * x[i * src_stride + c];
+            for (uint32_t c = 0; c < t->cols; c++) sum += (double)w[c] * x[(size_t)i * t->cols + c];
             y[i * dst_stride + o] = sum;
         }
     }
+    free(x);
 }
 
 static void rope(struct run *r, const struct op *op) {
@@ -96,6 +131,17 @@ static void rope(struct run *r, const struct op *op) {
                 *a = x0 * c - x1 * s;
                 *b = x0 * s + x1 * c;
             }
+}
+
+/* Keys and values as the state keeps them. */
+static void store(struct run *r, const struct op *op) {
+    const int16_t kept[] = {op->b, op->c};
+    for (size_t k = 0; k < 2; k++) {
+        size_t stride;
+        double *x = values(r, kept[k], &stride);
+        for (uint32_t t = 0; t < r->n; t++)
+            for (uint32_t i = 0; i < r->p->regs[kept[k]].width; i++) x[t * stride + i] = to_half(x[t * stride + i]);
+    }
 }
 
 static void attend_head(struct run *r, const struct op *op, uint32_t t, uint32_t h) {
@@ -167,6 +213,7 @@ static void step(struct run *r, const struct op *op) {
         rope(r, op);
         break;
     case OP_ATTEND:
+        if (r->mode == INTERPRET_ROUNDED) store(r, op);
         for (uint32_t t = 0; t < r->n; t++)
             for (uint32_t h = 0; h < op->heads; h++) attend_head(r, op, t, h);
         break;
@@ -187,9 +234,9 @@ static void step(struct run *r, const struct op *op) {
     }
 }
 
-void interpret(const struct program *p, const int32_t *ids, uint32_t n, double *logits, interpret_hook hook,
-               void *user) {
-    struct run r = {.p = p, .ids = ids, .n = n, .logits = logits};
+void interpret(const struct program *p, enum interpret_mode mode, const int32_t *ids, uint32_t n, double *logits,
+               interpret_hook hook, void *user) {
+    struct run r = {.p = p, .mode = mode, .ids = ids, .n = n, .logits = logits};
     uint32_t widest = 1;
     for (uint32_t i = 0; i < p->n_tensors; i++)
         if (p->tensors[i].cols > widest) widest = p->tensors[i].cols;

@@ -11,8 +11,10 @@
 /* Called when a register was written: the rows (n of them, `stride` apart) behind operation `op`. */
 typedef void (*interpret_hook)(void *user, uint32_t op, const double *rows, size_t stride);
 
+enum interpret_mode { INTERPRET_EXACT, INTERPRET_ROUNDED };
+
 /* The logits of all n positions into logits[n][vocab]. `hook` may be NULL. */
-void interpret(const struct program *p, const int32_t *ids, uint32_t n, double *logits, interpret_hook hook,
-               void *user);
+void interpret(const struct program *p, enum interpret_mode mode, const int32_t *ids, uint32_t n, double *logits,
+               interpret_hook hook, void *user);
 
 #endif
