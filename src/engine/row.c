@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/utf8.h"
 #include "engine/internal.h"
 
 static int check_ids(const struct cohort_engine *e, const int32_t *ids, size_t n, const char *field,
@@ -20,10 +21,14 @@ static int check_stops(const cohort_request *q, cohort_error *err) {
     if (q->stops_n > COHORT_STOPS_MAX)
         return err_set(err, COHORT_E_ARGUMENT, "stop", "%zu stop strings; at most %d are allowed", q->stops_n,
                        COHORT_STOPS_MAX);
-    for (size_t i = 0; i < q->stops_n; i++)
+    for (size_t i = 0; i < q->stops_n; i++) {
         if (q->stops[i].len == 0 || q->stops[i].len > COHORT_STOP_BYTES_MAX)
             return err_set(err, COHORT_E_ARGUMENT, "stop", "stop string %zu has %zu bytes; 1 to %d are allowed", i,
                            q->stops[i].len, COHORT_STOP_BYTES_MAX);
+        /* Text goes out in whole characters, so another string would be looked for in vain. */
+        if (!utf8_valid(q->stops[i].bytes, q->stops[i].len))
+            return err_set(err, COHORT_E_ARGUMENT, "stop", "stop string %zu is not valid UTF-8", i);
+    }
     if (q->stop_ids_n > COHORT_STOP_IDS_MAX)
         return err_set(err, COHORT_E_ARGUMENT, "stop_ids", "%zu stop ids; at most %d are allowed", q->stop_ids_n,
                        COHORT_STOP_IDS_MAX);

@@ -1,0 +1,18 @@
+# Runs the examples: each answers, and a batch of prompts gives the answers that the prompts get one at a time.
+function(run out input)
+  file(WRITE ${WORK}/prompts.txt "${input}")
+  execute_process(COMMAND ${ARGN} INPUT_FILE ${WORK}/prompts.txt OUTPUT_VARIABLE text RESULT_VARIABLE code ERROR_VARIABLE errors)
+  if(NOT code EQUAL 0 OR text STREQUAL "")
+    message(FATAL_ERROR "${ARGN}: exit ${code}: ${errors}")
+  endif()
+  set(${out} "${text}" PARENT_SCOPE)
+endfunction()
+
+run(answer "" ${ONE} ${MODEL} "the other" 12)
+run(together "the other\nof a\nwhat then\n" ${MANY} ${MODEL} 12)
+run(first "the other\n" ${MANY} ${MODEL} 12)
+run(second "of a\n" ${MANY} ${MODEL} 12)
+run(third "what then\n" ${MANY} ${MODEL} 12)
+if(NOT together STREQUAL "${first}${second}${third}")
+  message(FATAL_ERROR "the batch answers\n${together}\ninstead of\n${first}${second}${third}")
+endif()

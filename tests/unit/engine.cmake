@@ -1,0 +1,13 @@
+# The engine's tests run twice: on the real backend, and on one without arithmetic that can be told to fail. The latter defines every
+# symbol of backend.h, so the real library's objects are never taken.
+set(here ${CMAKE_CURRENT_SOURCE_DIR})
+cohort_test(engine SOURCES ${here}/test_engine.c ${here}/engine_run.c ROOMS engine TIMEOUT 600)
+cohort_test(engine_fake SOURCES ${here}/test_engine.c ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine TIMEOUT 300)
+cohort_test(engine_faults SOURCES ${here}/test_engine_faults.c ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine TIMEOUT 300)
+cohort_test(engine_stress SOURCES ${here}/test_engine_stress.c ${here}/engine_run.c ROOMS engine TIMEOUT 600)
+cohort_test(engine_ring SOURCES ${here}/test_ring.c ROOMS engine)
+
+# The public header on its own, in both languages.
+add_executable(test_header ${here}/header_c.c ${here}/header_cxx.cpp)
+target_link_libraries(test_header PRIVATE cohort_flags cohort_lib)
+add_test(NAME header COMMAND test_header)

@@ -1,0 +1,183 @@
+/* The backend without arithmetic (fake_backend.h). */
+#include "fake_backend.h"
+
+#include <assert.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/backend.h"
+#include "vecops_naive.h"
+
+struct fake_backend fake_backend = {.poison = -1, .end = -1};
+
+enum { PAGE_BYTES = BACKEND_PAGE_TOKENS * sizeof(int32_t) };
+
+struct backend {
+    int threads;
+};
+
+struct backend_program {
+    uint32_t groups, vocab, tokens_max, items_max, outputs_max;
+    uint32_t window[PROGRAM_GROUPS_MAX];
+    struct batch queue[BACKEND_IN_FLIGHT];
+    uint64_t launched, run, waited; /* batch i lies at i % BACKEND_IN_FLIGHT */
+    int closing;
+    float *logits, *scratch;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+};
+
+unsigned backend_cpus(void) { return 1; }
+
+int backend_open(const struct backend_options *options, struct backend **out, cohort_error *err) {
+    *out = calloc(1, sizeof(**out));
+    (*out)->threads = options->threads ? options->threads : 1;
+    return 0;
+}
+
+void backend_close(struct backend *b) { free(b); }
+const char *backend_level(const struct backend *b) { return "fake"; }
+int backend_threads(const struct backend *b) { return b->threads; }
+const struct vecops *backend_vecops(const struct backend *b) { return &vecops_naive; }
+uint64_t backend_program_bytes(const struct backend_program *p) { return 1; }
+int backend_program_packed(const struct backend_program *p, uint32_t tensor) { return 1; }
+uint64_t backend_page_bytes(const struct program_group *group) { return PAGE_BYTES; }
+uint32_t backend_page_layout_version(void) { return 0; }
+
+static int32_t *cell(const struct batch *b, const struct batch_item *item, uint32_t group, uint32_t pos) {
+    char *page = (char *)b->arena[group] + (size_t)item->table[group][pos / BACKEND_PAGE_TOKENS] * PAGE_BYTES;
+    return (int32_t *)(void *)page + pos % BACKEND_PAGE_TOKENS;
+}
+
+static uint64_t mix(uint64_t h, uint64_t value) {
+    h = (h ^ value) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 29;
+}
+
+/* Logits of position pos from what it sees of every group. */
+static void compute(const struct backend_program *p, const struct batch *b, const struct batch_item *item, uint32_t pos,
+                    float *logits) {
+    uint64_t h = 1;
+    int poisoned = 0;
+    for (uint32_t g = 0; g < p->groups; g++) {
+        uint32_t first = p->window[g] && pos + 1 > p->window[g] ? pos + 1 - p->window[g] : 0;
+        for (uint32_t i = first; i <= pos; i++) {
+            int32_t id = *cell(b, item, g, i);
+            poisoned |= id == fake_backend.poison;
+            h = mix(h, (uint64_t)id);
+        }
+        h = mix(h, g);
+    }
+    for (uint32_t i = 0; i < p->vocab; i++)
+        logits[i] = poisoned ? NAN : (float)(mix(h, i) >> 40) * 0x1p-21f; /* 0 to 8 */
+    int32_t end = fake_backend.end;
+    if (end >= 0) logits[end] = h % 16 == 0 && !poisoned ? 20 : -20;
+}
+
+static void run_item(struct backend_program *p, const struct batch *b, uint32_t i) {
+    const struct batch_item *item = &b->items[i];
+    assert(item->n_tokens >= 1 && item->n_outputs <= item->n_tokens && (item->tokens || item->n_tokens == 1));
+    for (uint32_t j = 0; j < item->n_tokens; j++) {
+        int32_t id = item->tokens ? item->tokens[j] : b->slots[item->slot];
+        assert(id >= 0 && (uint32_t)id < p->vocab);
+        for (uint32_t g = 0; g < p->groups; g++) *cell(b, item, g, item->first_pos + j) = id;
+    }
+    for (uint32_t output = item->n_outputs; output-- > 0;) {
+        uint32_t pos = item->first_pos + item->n_tokens - item->n_outputs + output;
+        compute(p, b, item, pos, p->logits);
+        b->consume(b->user, i, output, p->logits, p->scratch);
+    }
+}
+
+static void run_batch(struct backend_program *p, const struct batch *b) {
+    uint32_t tokens = 0, outputs = 0;
+    for (uint32_t i = 0; i < b->n_items; i++) {
+        tokens += b->items[i].n_tokens;
+        outputs += b->items[i].n_outputs;
+    }
+    assert(b->n_items <= p->items_max && tokens <= p->tokens_max && outputs <= p->outputs_max);
+    fake_backend.last_tokens = tokens;
+    for (uint32_t i = b->n_items; i-- > 0;) run_item(p, b, i);
+    if (fake_backend.delay_us) usleep((useconds_t)fake_backend.delay_us);
+    while (fake_backend.hold) usleep(100);
+    fake_backend.batches++;
+}
+
+static void *worker(void *program) {
+    struct backend_program *p = program;
+    pthread_mutex_lock(&p->lock);
+    for (;;) {
+        while (p->run == p->launched && !p->closing) pthread_cond_wait(&p->changed, &p->lock);
+        if (p->run == p->launched) break;
+        struct batch b = p->queue[p->run % BACKEND_IN_FLIGHT];
+        pthread_mutex_unlock(&p->lock);
+        run_batch(p, &b);
+        pthread_mutex_lock(&p->lock);
+        p->run++;
+        pthread_cond_broadcast(&p->changed);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+int backend_compile(struct backend *b, const struct program *program, uint32_t tokens_max, uint32_t items_max,
+                    uint32_t outputs_max, void (*progress)(void *user, double fraction), void *user,
+                    struct backend_program **out, cohort_error *err) {
+    struct backend_program *p = calloc(1, sizeof(*p));
+    p->groups = program->n_groups;
+    p->vocab = program->vocab;
+    p->tokens_max = tokens_max;
+    p->items_max = items_max;
+    p->outputs_max = outputs_max;
+    for (uint32_t g = 0; g < p->groups; g++) p->window[g] = program->groups[g].window;
+    p->logits = calloc(p->vocab, sizeof(float));
+    p->scratch = calloc(p->vocab, sizeof(float));
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->changed, NULL);
+    pthread_create(&p->thread, NULL, worker, p);
+    if (progress) progress(user, 1);
+    *out = p;
+    return 0;
+}
+
+void backend_program_free(struct backend_program *p) {
+    if (!p) return;
+    pthread_mutex_lock(&p->lock);
+    p->closing = 1;
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+    pthread_join(p->thread, NULL);
+    pthread_mutex_destroy(&p->lock);
+    pthread_cond_destroy(&p->changed);
+    free(p->logits);
+    free(p->scratch);
+    free(p);
+}
+
+int backend_launch(struct backend_program *p, const struct batch *batch) {
+    if (fake_backend.refuse_launch && --fake_backend.refuse_launch == 0) return COHORT_E_MEMORY;
+    pthread_mutex_lock(&p->lock);
+    int busy = p->launched - p->waited == BACKEND_IN_FLIGHT;
+    if (!busy) {
+        p->queue[p->launched++ % BACKEND_IN_FLIGHT] = *batch;
+        pthread_cond_broadcast(&p->changed);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return busy ? COHORT_E_BUSY : 0;
+}
+
+int backend_wait(struct backend_program *p, uint64_t *busy_us) {
+    *busy_us = 1;
+    if (p->waited == p->launched) return COHORT_E_AGAIN;
+    pthread_mutex_lock(&p->lock);
+    while (p->run == p->waited) pthread_cond_wait(&p->changed, &p->lock);
+    p->waited++;
+    pthread_mutex_unlock(&p->lock);
+    return fake_backend.break_wait ? COHORT_E_INTERNAL : 0;
+}
+
+int backend_done(const struct backend_program *p) { return 1; }

@@ -1,0 +1,142 @@
+/* Many threads at one engine: submitting, reading, cancelling, dropping and looking, then closing under load. What
+ * matters is what the thread sanitiser and the engine's own asserts say; texts are compared too. Seconds of work, from
+ * fixed seeds. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "engine_run.h"
+
+enum { WORKERS = 6, ROUNDS = 40 };
+
+static cohort_model *model;
+static cohort_engine *engine;
+static cohort_model_info info;
+static struct outcome want;
+static _Atomic int stop, finished, cancelled, refused;
+
+static void make_request(cohort_request *q, int32_t prompt[40]) {
+    cohort_request_defaults(q);
+    run_prompt(prompt, 40, info.vocab_size, 5);
+    q->prompt = prompt;
+    q->prompt_n = 40;
+    q->max_tokens = 24;
+    q->sampling.seed = 3;
+    q->sampling.has_seed = 1;
+    q->ignore_eos = 1;
+}
+
+/* cmocka's asserts belong to its own thread: here a broken promise ends the program. */
+static void must(int condition, const char *what) {
+    if (condition) return;
+    fprintf(stderr, "stress: %s\n", what);
+    abort();
+}
+
+static void read_all(cohort_id id, int expect_text) {
+    char text[4096];
+    size_t len = 0;
+    cohort_event e = {0};
+    while (e.type != COHORT_EVENT_FINISH) {
+        must(cohort_wait(engine, id, 60000) == COHORT_OK, "an event comes");
+        if (cohort_next(engine, id, &e) != COHORT_OK) continue;
+        must(len + e.text_len <= sizeof(text), "the text is no longer than it should be");
+        memcpy(text + len, e.text, e.text_len);
+        len += e.text_len;
+    }
+    finished += e.finish == COHORT_FINISH_LENGTH;
+    cancelled += e.finish == COHORT_FINISH_CANCELLED;
+    if (expect_text) must(e.finish == COHORT_FINISH_LENGTH, "what nobody cancelled runs to its end");
+    must(len <= want.text.len && memcmp(text, want.text.data, len) == 0, "the text is always the same");
+    must(!expect_text || len == want.text.len, "and whole");
+}
+
+static void *client(void *arg) {
+    uint64_t seed = (uint64_t)(uintptr_t)arg;
+    int32_t prompt[40];
+    cohort_request q;
+    make_request(&q, prompt);
+    for (int round = 0; round < ROUNDS; round++) {
+        uint64_t choice = rng_u64(seed, 9, (uint64_t)round);
+        cohort_ticket ticket;
+        cohort_id id;
+        if (cohort_reserve(engine, &ticket, NULL) != COHORT_OK) {
+            refused++;
+            usleep(1000);
+            continue;
+        }
+        if (choice % 8 == 0) {
+            cohort_unreserve(engine, ticket);
+            continue;
+        }
+        q.prompt_logprobs = choice % 3 == 0;
+        must(cohort_submit(engine, ticket, &q, &id, NULL) == COHORT_OK, "a place can be used");
+        int cancel = choice % 5 == 0, leave = choice % 7 == 0;
+        if (cancel || leave) usleep((useconds_t)(choice % 3000));
+        if (cancel) cohort_cancel(engine, id);
+        if (!leave) read_all(id, !cancel);
+        cohort_drop(engine, id);
+    }
+    return NULL;
+}
+
+static void *watcher(void *arg) {
+    cohort_id ids[8];
+    while (!stop) {
+        cohort_metrics m;
+        cohort_metrics_get(engine, &m);
+        must(m.healthy, "the engine is healthy");
+        cohort_ready(engine, ids, 8);
+        cohort_cancel(engine, rng_u64(1, 2, m.iterations)); /* nobody's */
+        cohort_engine_idle(engine);
+        usleep(500);
+    }
+    return NULL;
+}
+
+static void many_threads_at_one_engine(void **state) {
+    model = run_open_model("llama", NULL, 2);
+    if (!model) skip();
+    cohort_model_get_info(model, &info);
+    cohort_engine_options o;
+    cohort_engine_options_defaults(&o);
+    o.context = 128;
+    o.rows = 3;
+    o.queue = 1;
+    o.batch_tokens = 40;
+    o.ring_bytes = 1;
+    engine = run_open_engine(model, &o);
+    cohort_request q;
+    int32_t prompt[40];
+    make_request(&q, prompt);
+    run_request(engine, &q, &want);
+    pthread_t threads[WORKERS], watching;
+    pthread_create(&watching, NULL, watcher, NULL);
+    for (int i = 0; i < WORKERS; i++) pthread_create(&threads[i], NULL, client, (void *)(uintptr_t)(i + 1));
+    for (int i = 0; i < WORKERS; i++) pthread_join(threads[i], NULL);
+    RUN_UNTIL(cohort_engine_idle(engine));
+    stop = 1;
+    pthread_join(watching, NULL);
+    cohort_metrics m;
+    cohort_metrics_get(engine, &m);
+    assert_int_equal(m.requests_submitted,
+                     m.requests_finished_length + m.requests_cancelled + m.requests_finished_stop);
+    assert_true(finished > 20 && cancelled > 2 && refused > 0);
+    for (int i = 0; i < 4; i++) run_submit(engine, &q); /* closed under load, never read, never dropped */
+    run_close(0);
+    outcome_free(&want);
+    cohort_model_close(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(many_threads_at_one_engine)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
