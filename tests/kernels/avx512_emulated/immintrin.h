@@ -74,4 +74,26 @@ static inline __attribute__((unused)) __m256 emulated_extractf32x8_ps(simde__m51
 #undef _mm512_extractf32x8_ps
 #define _mm512_extractf32x8_ps(v, half) emulated_extractf32x8_ps(v, half)
 
+static inline __attribute__((unused)) simde__m512i emulated_widen(__m256i low, __m256i high) {
+    emulated_512 r = {.si256 = {low, high}};
+    return r.si;
+}
+#undef _mm512_cvtepi8_epi32
+#define _mm512_cvtepi8_epi32(v) emulated_widen(_mm256_cvtepi8_epi32(v), _mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)))
+#undef _mm512_cvtepu8_epi32
+#define _mm512_cvtepu8_epi32(v) emulated_widen(_mm256_cvtepu8_epi32(v), _mm256_cvtepu8_epi32(_mm_srli_si128(v, 8)))
+#undef _mm512_cvtepu16_epi32
+#define _mm512_cvtepu16_epi32(v)                                                                                       \
+    emulated_widen(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(v)),                                                   \
+                   _mm256_cvtepu16_epi32(_mm256_extracti128_si256(v, 1)))
+
+static inline __attribute__((unused)) simde__m512 emulated_cvtepi32_ps(simde__m512i v) {
+    emulated_512 a = {.si = v}, r;
+    r.ps256[0] = _mm256_cvtepi32_ps(a.si256[0]);
+    r.ps256[1] = _mm256_cvtepi32_ps(a.si256[1]);
+    return r.ps;
+}
+#undef _mm512_cvtepi32_ps
+#define _mm512_cvtepi32_ps(v) emulated_cvtepi32_ps(v)
+
 #endif

@@ -1,0 +1,207 @@
+/* The part of the matrix products that is the same at every vector level: products of float weights, scales of integer
+ * weights, and the walk over output groups, panels and tiles of rows. It is included by matmul_LEVEL.c behind
+ * lanes_LEVEL.h and the level's definitions:
+ *
+ *     INT_GROUPS, INT_ROWS, FLOAT_ROWS    output groups and rows that one tile takes at most
+ *     struct panel_codes    a panel's codes as the level's tiles want them
+ *     lanes_load_factor(p, is_signed), lanes_load_bf16(p)
+ *     codes_unpack, tile_find    declared below
+ *
+ * Integer weights go through a panel in the L1 cache: eight blocks of columns of an output group, unpacked to bytes,
+ * their scales widened. Tiles of rows run over the panel; their fp32 chains wait in memory between panels. One row goes
+ * the same way, so there is one set of kernels: unpacking is far faster than memory. */
+#ifndef BACKEND_CPU_MATMUL_LANES_H
+#define BACKEND_CPU_MATMUL_LANES_H
+
+#include <string.h>
+
+#include "backend/cpu/act.h"
+#include "backend/cpu/kernels.h"
+
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+enum {
+    PANEL = PACK_SUPER,                   /* blocks of columns in a panel */
+    PANEL_SETS = PANEL * PACK_BLOCK / 16, /* sets of scales in a panel, at most */
+    ROWS = 64,                            /* rows whose chains wait in memory at a time */
+    GROUPS = 2                            /* output groups that a pass over the rows takes at most */
+};
+
+struct panel {
+    _Alignas(64) struct panel_codes codes;
+    _Alignas(64) float scale[PANEL_SETS][PACK_OUTPUTS], minimum[PANEL_SETS][PACK_OUTPUTS];
+};
+
+/* The chains of one row: those of the output groups of a pass, one group after the other. */
+typedef float chains[GROUPS][PACK_OUTPUTS];
+
+struct tile {
+    const struct panel *panel; /* one per output group */
+    uint32_t blocks;           /* in the panels */
+    const char *acts;          /* the first row's record of the panels' first block */
+    size_t act_stride;
+    float *acc; /* chains of the first row and group; row r, group g of the tile: TILE_CHAINS(t, r, g) */
+};
+#define TILE_CHAINS(t, r, g) ((t)->acc + ((r)*GROUPS + (g)) * PACK_OUTPUTS)
+
+typedef void (*tile_fn)(const struct tile *t);
+
+/* What multiplies n_groups (1 .. INT_GROUPS) panels of w by n_rows (1 .. INT_ROWS) rows. */
+static tile_fn tile_find(const struct packed *w, uint32_t n_groups, uint32_t n_rows);
+/* Unpacks 1 .. PANEL blocks. */
+static void codes_unpack(const struct packed *w, struct panel_codes *to, const uint8_t *from, uint32_t blocks);
+
+LANES_INLINE const struct act_block *act_at(const struct tile *t, int row, uint32_t block) {
+    return (const struct act_block *)(t->acts + (size_t)row * t->act_stride) + block;
+}
+
+/* ---- Panels ---- */
+
+static void block_scales_unpack(const struct pack_form *f, struct panel *p, const uint8_t *from, uint32_t blocks) {
+    for (uint32_t b = 0; b < blocks; b++) {
+        const uint16_t *set = (const uint16_t *)(from + b * (f->has_min ? 64 : 32));
+        lanes_store(p->scale[b], f->scales == SCALES_BF16 ? lanes_load_bf16(set) : lanes_load_half(set));
+        if (f->has_min) lanes_store(p->minimum[b], lanes_load_half(set + PACK_OUTPUTS));
+    }
+}
+
+static void super_scales_unpack(const struct pack_form *f, struct panel *p, const uint8_t *from, uint32_t blocks) {
+    uint32_t sets = PANEL * PACK_BLOCK / f->scale_cols, used = blocks * PACK_BLOCK / f->scale_cols;
+    const uint16_t *d = (const uint16_t *)from;
+    const uint8_t *factors = from + (f->has_min ? 64 : 32);
+    lanes scale = lanes_load_half(d);
+    for (uint32_t i = 0; i < used; i++)
+        lanes_store(p->scale[i], lanes_mul(scale, lanes_load_factor(factors + i * PACK_OUTPUTS, 1)));
+    if (!f->has_min) return;
+    lanes minimum = lanes_load_half(d + PACK_OUTPUTS);
+    for (uint32_t i = 0; i < used; i++)
+        lanes_store(p->minimum[i], lanes_mul(minimum, lanes_load_factor(factors + (sets + i) * PACK_OUTPUTS, 0)));
+}
+
+/* Blocks [first, first + blocks) of a group; first is a multiple of PANEL. */
+static void panel_unpack(const struct packed *w, struct panel *p, uint32_t group, uint32_t first, uint32_t blocks) {
+    const struct pack_form *f = w->form;
+    const uint8_t *scales = (const uint8_t *)w->data + group * w->group_bytes;
+    codes_unpack(w, &p->codes, scales + w->scale_bytes + first * w->block_bytes, blocks);
+    if (f->scales == SCALES_SUPER) {
+        size_t super_bytes = 16u * (2 + PANEL * PACK_BLOCK / f->scale_cols) * (f->has_min ? 2 : 1);
+        super_scales_unpack(f, p, scales + first / PANEL * super_bytes, blocks);
+    } else {
+        block_scales_unpack(f, p, scales + first * (f->has_min ? 64 : 32), blocks);
+    }
+}
+
+/* Asks for the panel behind this one, so that memory works while the processor does. May run past the end: a prefetch
+ * never faults. */
+static void panel_prefetch(const struct packed *w, uint32_t group, uint32_t first) {
+    size_t bytes = PANEL * w->block_bytes;
+    const char *at = (const char *)w->data + group * w->group_bytes + w->scale_bytes + first * w->block_bytes + bytes;
+    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i);
+}
+
+/* ---- A pass: a few output groups times up to ROWS rows ---- */
+
+static void pass_int(const struct packed *w, uint32_t group, uint32_t n_groups, const char *acts, size_t act_stride,
+                     uint32_t n_rows, chains *acc) {
+    struct panel panels[GROUPS];
+    struct tile t = {.act_stride = act_stride};
+    uint32_t blocks = w->cols / PACK_BLOCK;
+    memset(acc, 0, n_rows * sizeof *acc);
+    for (uint32_t first = 0; first < blocks; first += PANEL) {
+        t.blocks = blocks - first < PANEL ? blocks - first : PANEL;
+        for (uint32_t g = 0; g < n_groups; g++) {
+            panel_prefetch(w, group + g, first);
+            panel_unpack(w, &panels[g], group + g, first, t.blocks);
+        }
+        for (uint32_t r = 0; r < n_rows; r += INT_ROWS) {
+            uint32_t tile_rows = n_rows - r < INT_ROWS ? n_rows - r : INT_ROWS;
+            t.acts = acts + r * act_stride + first * sizeof(struct act_block);
+            for (uint32_t g = 0; g < n_groups; g += INT_GROUPS) {
+                t.panel = &panels[g];
+                t.acc = acc[r][g];
+                tile_find(w, n_groups - g < INT_GROUPS ? n_groups - g : INT_GROUPS, tile_rows)(&t);
+            }
+        }
+    }
+}
+
+LANES_INLINE lanes float_weights(const char *at, enum dtype type) {
+    if (type == DTYPE_F32) return lanes_load((const float *)at);
+    return type == DTYPE_F16 ? lanes_load_half((const uint16_t *)at) : lanes_load_bf16((const uint16_t *)at);
+}
+
+LANES_INLINE void float_tile(const struct packed *w, uint32_t group, int G, const char *acts, size_t act_stride, int R,
+                             chains *to, enum dtype type) {
+    const char *from = (const char *)w->data + group * w->group_bytes;
+    size_t step = PACK_OUTPUTS * (type == DTYPE_F32 ? 4 : 2);
+    lanes acc[FLOAT_ROWS][GROUPS], column[GROUPS];
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int g = 0; g < G; g++) acc[r][g] = lanes_splat(0);
+    for (size_t k = 0; k < w->cols; k++) {
+        UNROLL for (int g = 0; g < G; g++) column[g] =
+            float_weights(from + (size_t)g * w->group_bytes + k * step, type);
+        UNROLL for (int r = 0; r < R; r++) {
+            lanes x = lanes_splat(((const float *)(acts + (size_t)r * act_stride))[k]);
+            UNROLL for (int g = 0; g < G; g++) acc[r][g] = lanes_fma(column[g], x, acc[r][g]);
+        }
+    }
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int g = 0; g < G; g++) lanes_store(to[r][g], acc[r][g]);
+}
+
+LANES_INLINE void float_tiles(const struct packed *w, uint32_t group, int G, const char *acts, size_t act_stride,
+                              uint32_t n_rows, chains *acc, enum dtype type) {
+    uint32_t r = 0;
+    for (; n_rows - r >= FLOAT_ROWS; r += FLOAT_ROWS)
+        float_tile(w, group, G, acts + r * act_stride, act_stride, FLOAT_ROWS, acc + r, type);
+    for (; r < n_rows; r++) float_tile(w, group, G, acts + r * act_stride, act_stride, 1, acc + r, type);
+}
+
+#define FLOAT_PASS(name, type)                                                                                         \
+    static void name(const struct packed *w, uint32_t group, uint32_t n_groups, const char *acts, size_t act_stride,   \
+                     uint32_t n_rows, chains *acc) {                                                                   \
+        if (n_groups == GROUPS)                                                                                        \
+            float_tiles(w, group, GROUPS, acts, act_stride, n_rows, acc, type);                                        \
+        else                                                                                                           \
+            float_tiles(w, group, 1, acts, act_stride, n_rows, acc, type);                                             \
+    }
+FLOAT_PASS(pass_f32, DTYPE_F32)
+FLOAT_PASS(pass_f16, DTYPE_F16)
+FLOAT_PASS(pass_bf16, DTYPE_BF16)
+#undef FLOAT_PASS
+_Static_assert(GROUPS == 2, "a pass takes GROUPS or one");
+
+static void chains_store(const struct packed *w, uint32_t group, uint32_t n_groups, chains *acc, uint32_t n_rows,
+                         float *y, size_t y_stride) {
+    for (uint32_t g = 0; g < n_groups; g++) {
+        uint32_t from = (group + g) * PACK_OUTPUTS, outputs = w->rows - from;
+        for (uint32_t r = 0; r < n_rows; r++) {
+            lanes value = lanes_load(acc[r][g]);
+            if (outputs >= PACK_OUTPUTS)
+                lanes_store(y + r * y_stride + from, value);
+            else
+                lanes_store_first(y + r * y_stride + from, value, (int)outputs);
+        }
+    }
+}
+
+static void matmul(const struct packed *w, uint32_t first, uint32_t end, const void *acts, size_t act_stride,
+                   uint32_t n_rows, float *y, size_t y_stride) {
+    _Alignas(64) chains acc[ROWS];
+    for (uint32_t group = first; group < end; group += GROUPS) {
+        uint32_t n_groups = end - group < GROUPS ? end - group : GROUPS;
+        for (uint32_t row = 0; row < n_rows; row += ROWS) {
+            uint32_t n = n_rows - row < ROWS ? n_rows - row : ROWS;
+            const char *from = (const char *)acts + row * act_stride;
+            (w->kind == PACK_INT    ? pass_int
+             : w->type == DTYPE_F32 ? pass_f32
+             : w->type == DTYPE_F16 ? pass_f16
+                                    : pass_bf16)(w, group, n_groups, from, act_stride, n, acc);
+            chains_store(w, group, n_groups, acc, n, y + row * y_stride, y_stride);
+        }
+    }
+}
+
+#endif
