@@ -96,4 +96,16 @@ static inline __attribute__((unused)) simde__m512 emulated_cvtepi32_ps(simde__m5
 #undef _mm512_cvtepi32_ps
 #define _mm512_cvtepi32_ps(v) emulated_cvtepi32_ps(v)
 
+/* SIMDe's versions want a literal count. */
+#undef _mm512_srli_epi16
+#define _mm512_srli_epi16(v, n) emulated_shift_epi16(v, -(int)(n))
+#undef _mm512_slli_epi16
+#define _mm512_slli_epi16(v, n) emulated_shift_epi16(v, (int)(n))
+static inline __attribute__((unused)) simde__m512i emulated_shift_epi16(simde__m512i v, int left) {
+    emulated_512 a = {.si = v};
+    for (int i = 0; i < 2; i++)
+        a.si256[i] = left < 0 ? _mm256_srli_epi16(a.si256[i], -left) : _mm256_slli_epi16(a.si256[i], left);
+    return a.si;
+}
+
 #endif
