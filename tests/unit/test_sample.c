@@ -1,5 +1,5 @@
 /* The sampler against a naive one (whole sort, everything in the order that docs/NUMERICS.md states), against known
- * distributions, and at its edges. */
+ * distributions, and at its edges. Built twice: with plain vector operations, and with the backend's. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "backend/backend.h"
 #include "base/rng.h"
 #include "sample/sample.h"
 #include "vecops_naive.h"
@@ -18,7 +19,7 @@
 enum { ROW_MAX = 20000 };
 
 static float row[ROW_MAX], work[ROW_MAX], scratch[ROW_MAX];
-static const struct vecops *ops = &vecops_naive;
+static const struct vecops *ops;
 
 static struct sample_params params(float temperature, int32_t top_k, float top_p, float min_p) {
     return (struct sample_params){
@@ -30,56 +31,6 @@ static struct sample_result draw(const struct sample_params *p, uint64_t positio
     memcpy(work, row, n * sizeof(float));
     sample_draw(ops, p, position, work, scratch, n, &r);
     return r;
-}
-
-/* ---- the naive sampler ---- */
-static int by_value(const void *a, const void *b) {
-    uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
-    if (row[i] != row[j]) return row[i] > row[j] ? -1 : 1;
-    return i < j ? -1 : i > j;
-}
-
-static uint32_t sorted[ROW_MAX];
-
-static int32_t naive_draw(const struct sample_params *p, uint64_t position, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) sorted[i] = i;
-    qsort(sorted, n, sizeof(sorted[0]), by_value);
-    float max = row[sorted[0]];
-    if (p->temperature == 0) return (int32_t)sorted[0];
-    float scale = 1.0f / p->temperature;
-    if (isinf(scale)) return (int32_t)sorted[0];
-    uint32_t kept = p->top_k > 0 && (uint32_t)p->top_k < n ? (uint32_t)p->top_k : n;
-    int plain = kept == n && p->top_p == 1 && p->min_p == 0;
-    if (p->top_p < 1) {
-        double all = 0, sum = 0;
-        if (kept == n)
-            all = naive_sum_exp(row, n, max, 1);
-        else
-            for (uint32_t i = 0; i < kept; i++) all += naive_exp1(row[sorted[i]], max, 1);
-        for (uint32_t i = 0; i < kept; i++) {
-            sum += naive_exp1(row[sorted[i]], max, 1);
-            if (sum >= (double)p->top_p * all) kept = i + 1;
-        }
-    }
-    if (p->min_p > 0) {
-        float floor = (float)((double)max + fmath_log(p->min_p));
-        while (row[sorted[kept - 1]] < floor) kept--;
-    }
-    double all = 0, sum = 0;
-    if (plain)
-        all = naive_sum_exp(row, n, max, scale);
-    else
-        for (uint32_t i = 0; i < kept; i++) all += naive_exp1(row[sorted[i]], max, scale);
-    double target = rng_unit(p->seed, p->stream, position) * all;
-    int32_t last = 0;
-    for (uint32_t i = 0; i < kept; i++) {
-        double w = naive_exp1(row[sorted[i]], max, scale);
-        if (w == 0) break;
-        last = (int32_t)sorted[i];
-        sum += w;
-        if (sum > target) break;
-    }
-    return last;
 }
 
 static double uniform(uint64_t *state) { return rng_unit(99, 1, (*state)++); }
@@ -109,6 +60,83 @@ static void fill_row(uint32_t n, int kind, uint64_t *state) {
         }
     }
     if (kind == 3) row[n - 1] = 1.0f;
+}
+
+/* What the sampler counts on: a value's weight is the same alone and in its row, and the whole row's sum is that of its
+ * weights. */
+static void weights_are_the_same_alone_and_in_a_row(void **state) {
+    uint64_t random = 11;
+    static const float scales[] = {1, 0.3f, 7};
+    for (int kind = 0; kind < 6; kind++) {
+        fill_row(ROW_MAX, kind, &random);
+        for (int s = 0; s < 3; s++) {
+            float max = row[ops->argmax(row, ROW_MAX)], alone;
+            ops->exp_shifted(work, row, ROW_MAX, max, scales[s]);
+            for (uint32_t i = 0; i < ROW_MAX; i++) {
+                ops->exp_shifted(&alone, &row[i], 1, max, scales[s]);
+                assert_memory_equal(&alone, &work[i], sizeof(float));
+                assert_true(alone >= 0 && alone <= 1);
+                if (isinf(row[i])) assert_true(alone == 0);
+            }
+            assert_true(ops->sum(work, ROW_MAX) == ops->sum_exp(row, ROW_MAX, max, scales[s]));
+        }
+    }
+}
+
+/* ---- the naive sampler ---- */
+static int by_value(const void *a, const void *b) {
+    uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
+    if (row[i] != row[j]) return row[i] > row[j] ? -1 : 1;
+    return i < j ? -1 : i > j;
+}
+
+static uint32_t sorted[ROW_MAX];
+
+static double exp1(float x, float max, float scale) {
+    float w;
+    ops->exp_shifted(&w, &x, 1, max, scale);
+    return w;
+}
+
+static int32_t naive_draw(const struct sample_params *p, uint64_t position, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) sorted[i] = i;
+    qsort(sorted, n, sizeof(sorted[0]), by_value);
+    float max = row[sorted[0]];
+    if (p->temperature == 0) return (int32_t)sorted[0];
+    float scale = 1.0f / p->temperature;
+    if (isinf(scale)) return (int32_t)sorted[0];
+    uint32_t kept = p->top_k > 0 && (uint32_t)p->top_k < n ? (uint32_t)p->top_k : n;
+    int plain = kept == n && p->top_p == 1 && p->min_p == 0;
+    if (p->top_p < 1) {
+        double all = 0, sum = 0;
+        if (kept == n)
+            all = ops->sum_exp(row, n, max, 1);
+        else
+            for (uint32_t i = 0; i < kept; i++) all += exp1(row[sorted[i]], max, 1);
+        for (uint32_t i = 0; i < kept; i++) {
+            sum += exp1(row[sorted[i]], max, 1);
+            if (sum >= (double)p->top_p * all) kept = i + 1;
+        }
+    }
+    if (p->min_p > 0) {
+        float floor = (float)((double)max + fmath_log(p->min_p));
+        while (row[sorted[kept - 1]] < floor) kept--;
+    }
+    double all = 0, sum = 0;
+    if (plain)
+        all = ops->sum_exp(row, n, max, scale);
+    else
+        for (uint32_t i = 0; i < kept; i++) all += exp1(row[sorted[i]], max, scale);
+    double target = rng_unit(p->seed, p->stream, position) * all;
+    int32_t last = 0;
+    for (uint32_t i = 0; i < kept; i++) {
+        double w = exp1(row[sorted[i]], max, scale);
+        if (w == 0) break;
+        last = (int32_t)sorted[i];
+        sum += w;
+        if (sum > target) break;
+    }
+    return last;
 }
 
 static void equals_the_naive_sampler(void **state) {
@@ -323,12 +351,37 @@ static void ranges_are_checked_on_both_sides(void **state) {
     assert_int_equal(sample_check(&good, 4, 3, &err), COHORT_E_ARGUMENT);
 }
 
+#ifdef SAMPLE_TEST_BACKEND
+static struct backend *backend;
+
+static int open_ops(void **state) {
+    const struct backend_options options = {.level = SAMPLE_TEST_BACKEND, .threads = 1};
+    cohort_error err;
+    if (backend_open(&options, &backend, &err) != 0) return -1;
+    ops = backend_vecops(backend);
+    return 0;
+}
+
+static int close_ops(void **state) {
+    backend_close(backend);
+    return 0;
+}
+#else
+static int open_ops(void **state) {
+    ops = &vecops_naive;
+    return 0;
+}
+
+static int close_ops(void **state) { return 0; }
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equals_the_naive_sampler),     cmocka_unit_test(draws_follow_the_distribution),
-        cmocka_unit_test(streams_and_seeds_are_apart),  cmocka_unit_test(greedy_takes_the_lowest_of_equals),
-        cmocka_unit_test(no_finite_logits_is_no_token), cmocka_unit_test(logprobs_are_those_of_the_whole_row),
-        cmocka_unit_test(short_rows_have_short_lists),  cmocka_unit_test(ranges_are_checked_on_both_sides),
+        cmocka_unit_test(weights_are_the_same_alone_and_in_a_row), cmocka_unit_test(equals_the_naive_sampler),
+        cmocka_unit_test(draws_follow_the_distribution),           cmocka_unit_test(streams_and_seeds_are_apart),
+        cmocka_unit_test(greedy_takes_the_lowest_of_equals),       cmocka_unit_test(no_finite_logits_is_no_token),
+        cmocka_unit_test(logprobs_are_those_of_the_whole_row),     cmocka_unit_test(short_rows_have_short_lists),
+        cmocka_unit_test(ranges_are_checked_on_both_sides),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_ops, close_ops);
 }
