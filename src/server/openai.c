@@ -152,7 +152,7 @@ static int add_prompt(struct call *call, const json_t *value, const char *field,
         prompt->text_len = json_string_length(value);
     } else if (json_is_array(value)) {
         if (json_array_size(value) == 0) return err_set(err, COHORT_E_ARGUMENT, "prompt", "%s is empty", field);
-        int rc = params_ids(value, field, &prompt->ids, &prompt->ids_n, err);
+        int rc = params_ids(call, value, field, &prompt->ids, &prompt->ids_n, err);
         if (rc) return rc;
     } else {
         return err_set(err, COHORT_E_ARGUMENT, "prompt", "%s must be a string or an array of token ids", field);
@@ -195,21 +195,29 @@ static int completions_parse(struct call *call, const json_t *body, cohort_error
     return read_prompts(call, body, err);
 }
 
+/* A token's text as a JSON string; bytes that are no whole characters are spelled as OpenAI spells them, so that two
+ * such tokens have different names: "bytes:\\xe2\\x80". */
+static int add_legacy_token(const struct call *call, int32_t id, struct buf *out) {
+    const char *bytes;
+    size_t len;
+    piece_of(call, id, &bytes, &len);
+    if (utf8_valid(bytes, len)) return buf_json_string(out, bytes, len);
+    int rc = buf_adds(out, "\"bytes:");
+    for (size_t i = 0; i < len && !rc; i++) rc = buf_addf(out, "\\\\x%02x", (unsigned)(unsigned char)bytes[i]);
+    return rc ? rc : buf_adds(out, "\"");
+}
+
 /* One token into the four columns of the legacy log-probabilities. */
 static int legacy_columns(struct choice *choice, const cohort_event *event) {
     const char *comma = choice->tokens.len ? "," : "";
-    const char *bytes;
-    size_t len;
-    piece_of(choice->call, event->token, &bytes, &len);
     int rc = buf_adds(&choice->tokens, comma);
-    if (!rc) rc = buf_json_string(&choice->tokens, bytes, len);
+    if (!rc) rc = add_legacy_token(choice->call, event->token, &choice->tokens);
     if (!rc) rc = buf_addf(&choice->logprobs, "%s%.9g", comma, finite_logprob(event->logprob));
     if (!rc) rc = buf_addf(&choice->offsets, "%s%u", comma, choice->text_offset);
     if (!rc) rc = buf_addf(&choice->top_logprobs, "%s{", comma);
     for (uint32_t i = 0; i < event->top_n && !rc; i++) {
-        piece_of(choice->call, event->top[i].id, &bytes, &len);
         if (i) rc = buf_adds(&choice->top_logprobs, ",");
-        if (!rc) rc = buf_json_string(&choice->top_logprobs, bytes, len);
+        if (!rc) rc = add_legacy_token(choice->call, event->top[i].id, &choice->top_logprobs);
         if (!rc) rc = buf_addf(&choice->top_logprobs, ":%.9g", finite_logprob(event->top[i].logprob));
     }
     if (!rc) rc = buf_adds(&choice->top_logprobs, "}");

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "server/internal.h"
 
 static const char *type_name(const json_t *value) {
     switch (json_typeof(value)) {
@@ -64,15 +65,20 @@ int field_number(const json_t *body, const char *name, double low, double high, 
     return 0;
 }
 
-int params_ids(const json_t *array, const char *field, int32_t **out, size_t *n, cohort_error *err) {
+int params_ids(const struct call *call, const json_t *array, const char *field, int32_t **out, size_t *n,
+               cohort_error *err) {
+    cohort_model_info info;
+    cohort_model_get_info(call->server->model, &info);
     size_t count = json_array_size(array);
     int32_t *ids = mem_alloc(count, sizeof *ids);
     if (!ids) return err_set(err, COHORT_E_MEMORY, field, "no memory for %zu token ids", count);
     for (size_t i = 0; i < count; i++) {
         const json_t *item = json_array_get(array, i);
-        if (!json_is_integer(item) || json_integer_value(item) < 0 || json_integer_value(item) > INT32_MAX) {
+        if (!json_is_integer(item) || json_integer_value(item) < 0 ||
+            json_integer_value(item) >= (int64_t)info.vocab_size) {
             mem_free(ids);
-            return err_set(err, COHORT_E_ARGUMENT, field, "%s[%zu] is not a token id", field, i);
+            return err_set(err, COHORT_E_ARGUMENT, field, "%s[%zu] is not a token id: an integer from 0 to %u", field,
+                           i, info.vocab_size - 1);
         }
         ids[i] = (int32_t)json_integer_value(item);
     }
@@ -104,7 +110,8 @@ static int read_stops(struct params *p, const json_t *body, cohort_error *err) {
     return 0;
 }
 
-static int read_stop_ids(struct params *p, const json_t *body, cohort_error *err) {
+static int read_stop_ids(struct call *call, const json_t *body, cohort_error *err) {
+    struct params *p = &call->params;
     const json_t *ids = present(body, "stop_token_ids");
     if (!ids) return 0;
     if (!json_is_array(ids) || json_array_size(ids) > COHORT_STOP_IDS_MAX)
@@ -112,7 +119,7 @@ static int read_stop_ids(struct params *p, const json_t *body, cohort_error *err
                        "stop_token_ids must be an array of at most %d token ids", COHORT_STOP_IDS_MAX);
     int32_t *list;
     size_t n;
-    int rc = params_ids(ids, "stop_token_ids", &list, &n, err);
+    int rc = params_ids(call, ids, "stop_token_ids", &list, &n, err);
     if (rc) return rc;
     memcpy(p->stop_ids, list, n * sizeof *list);
     p->stop_ids_n = n;
@@ -167,7 +174,7 @@ int params_common(struct call *call, const json_t *body, cohort_error *err) {
     int rc = read_stream(p, body, err);
     if (!rc) rc = read_sampling(p, body, err);
     if (!rc) rc = read_stops(p, body, err);
-    if (!rc) rc = read_stop_ids(p, body, err);
+    if (!rc) rc = read_stop_ids(call, body, err);
     if (!rc) rc = field_bool(body, "ignore_eos", &p->ignore_eos, err);
     if (!rc) rc = field_integer(body, "n", 1, SERVER_CHOICES_MAX, &n, err);
     if (!rc) rc = field_integer(body, "max_tokens", 1, INT32_MAX, &max_tokens, err);

@@ -14,8 +14,9 @@ int field_number(const json_t *body, const char *name, double low, double high, 
 
 /* The fields that all generating endpoints share: stream, stream_options, sampling, stop, max_tokens, n. */
 int params_common(struct call *call, const json_t *body, cohort_error *err);
-/* An array of token ids into mem_alloc'ed *out; `field` for messages. */
-int params_ids(const json_t *array, const char *field, int32_t **out, size_t *n, cohort_error *err);
+/* An array of token ids, each inside the vocabulary, into mem_alloc'ed *out; `field` for messages. */
+int params_ids(const struct call *call, const json_t *array, const char *field, int32_t **out, size_t *n,
+               cohort_error *err);
 
 /* Whether a field name is one that the endpoint knows; used for the header that names the others. */
 enum field_kind {

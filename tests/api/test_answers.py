@@ -147,7 +147,7 @@ def test_context_to_the_last_token(server):
     reply = server.post("/v1/completions", {"prompt": ids, "max_tokens": 11})
     assert reply.status_code == 400
     assert reply.json()["error"]["code"] == "context_length_exceeded"
-    assert "1001" in reply.json()["error"]["message"] and "1000" in reply.json()["error"]["message"]
+    assert "990" in reply.json()["error"]["message"] and "1000" in reply.json()["error"]["message"]
 
 
 def test_markers_in_user_text_stay_text(server):
