@@ -39,7 +39,7 @@ def ctest(preset, *more):
 
 
 def pytest(*words):
-    return [[PYTHON, "-m", "pytest", "-q", "-x", "--maxfail=10", "-p", "no:cacheprovider", str(ROOT / "tests" / "api"), *words]]
+    return [[PYTHON, "-m", "pytest", "-q", "--maxfail=10", "-p", "no:cacheprovider", str(ROOT / "tests" / "api"), *words]]
 
 
 def fuzz():

@@ -30,6 +30,8 @@ def default_model():
 
 MODEL = os.environ.get("COHORT_TEST_MODEL") or default_model()
 TINY = "COHORT_TEST_MODEL" in os.environ
+# Where a test needs requests that run for a while, a tiny model is slowed down.
+SLOW = ("--cpu", "ref") if TINY else ()
 
 
 class Server:
@@ -91,6 +93,13 @@ class Server:
             if line.startswith(name + " "):
                 return float(line.split()[1])
         raise KeyError(name)
+
+    def until(self, name, value, seconds=30):
+        """Waits until a gauge has at least the value (0: exactly 0)."""
+        deadline = time.monotonic() + seconds
+        while (self.metric(name) != 0) if value == 0 else (self.metric(name) < value):
+            assert time.monotonic() < deadline, f"{name} is {self.metric(name)}, waited for {value}"
+            time.sleep(0.005)
 
     def wait_idle(self, seconds=20):
         """Waits until nothing runs or waits; returns the seconds it took."""

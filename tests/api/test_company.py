@@ -9,14 +9,14 @@ import time
 import httpx
 import pytest
 
-from conftest import TINY
+from conftest import SLOW, TINY
 from rounds import play_round
 
 
 @pytest.mark.parametrize("flags", [("-t", 1, "-b", 1), ("-t", 2, "-b", 64), ("-t", 3, "-b", 512, "--no-pipeline")],
                          ids=lambda flags: " ".join(map(str, flags)))
 def test_clients_that_come_and_go(start, flags):
-    lengths = (5, 300) if TINY else (5, 600)
+    lengths = (5, 60) if TINY else (5, 600)
     server = start(*flags, "-c", 1000, "-np", 8, "--queue", 64)
     play_round(server.url, seed=11, clients=8 if TINY else 12, tokens=24 if TINY else 40, lengths=lengths)
     server.wait_idle()
@@ -34,45 +34,39 @@ LONG = {"prompt": "Once", "max_tokens": 900, "temperature": 0, "ignore_eos": Tru
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_client_gone_while_decoding(server, streamed):
+def test_client_gone_while_decoding(start, streamed):
+    server = start(*SLOW, "-c", 1000, "-np", 2)
     s = open_stream(server, {**LONG, "stream": streamed})
-    while server.metric("cohort_rows_running") == 0:
-        time.sleep(0.01)
+    server.until("cohort_rows_running", 1)
     s.close()
     server.wait_idle(5)
 
 
 def test_client_gone_while_the_prompt_is_read(start):
-    server = start("-c", 1000, "-np", 2, "-b", 2)
+    server = start(*SLOW, "-c", 1000, "-np", 2, "-b", 2)
     s = open_stream(server, {"prompt": [5] * 900, "max_tokens": 5, "stream": True})
-    while server.metric("cohort_rows_preparing") == 0:
-        time.sleep(0.005)
+    server.until("cohort_rows_preparing", 1)
     s.close()
     server.wait_idle(5)
 
 
 def test_client_gone_while_waiting(start):
-    server = start("-c", 1000, "-np", 1, "--queue", 4)
+    server = start(*SLOW, "-c", 1000, "-np", 1, "--queue", 4)
     first = open_stream(server, {**LONG, "stream": True})
-    while server.metric("cohort_rows_running") == 0:
-        time.sleep(0.01)
+    server.until("cohort_rows_running", 1)
     waiting = open_stream(server, {**LONG, "stream": False})
-    while server.metric("cohort_rows_waiting") == 0:
-        time.sleep(0.01)
+    server.until("cohort_rows_waiting", 1)
     waiting.close()
-    deadline = time.monotonic() + 5
-    while server.metric("cohort_rows_waiting") and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert server.metric("cohort_rows_waiting") == 0 and server.metric("cohort_rows_running") == 1
+    server.until("cohort_rows_waiting", 0, 5)
+    assert server.metric("cohort_rows_running") == 1
     first.close()
     server.wait_idle(5)
 
 
 def test_full_line_is_429_with_retry_after(start):
-    server = start("-c", 1000, "-np", 1, "--queue", 2)
+    server = start(*SLOW, "-c", 1000, "-np", 1, "--queue", 2)
     streams = [open_stream(server, {**LONG, "stream": True}) for _ in range(3)]
-    while server.metric("cohort_rows_running") + server.metric("cohort_rows_waiting") < 3:
-        time.sleep(0.01)
+    server.until("cohort_rows_waiting", 2)
     begin = time.monotonic()
     reply = server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
     assert reply.status_code == 429 and int(reply.headers["Retry-After"]) >= 1
@@ -113,17 +107,16 @@ def test_usage_matches_metrics(start):
 
 
 def test_sigterm_lets_requests_end(start):
-    server = start("-c", 1000, "-np", 2, "--drain-seconds", 60)
-    want = server.complete("Once", 60)["choices"][0]["text"]
+    server = start(*SLOW, "-c", 1000, "-np", 2, "--drain-seconds", 60)
+    want = server.complete("Once", 200)["choices"][0]["text"]
     got = {}
 
     def ask():
-        got["reply"] = server.complete("Once", 60)
+        got["reply"] = server.complete("Once", 200)
 
     thread = threading.Thread(target=ask)
     thread.start()
-    while server.metric("cohort_rows_running") == 0:
-        time.sleep(0.005)
+    server.until("cohort_rows_running", 1)
     server.process.send_signal(signal.SIGTERM)
     thread.join(60)
     assert got["reply"]["choices"][0]["text"] == want
@@ -131,7 +124,7 @@ def test_sigterm_lets_requests_end(start):
 
 
 def test_drain_runs_out(start):
-    server = start("-c", 1000, "-np", 2, "-b", 1, "--drain-seconds", 0)
+    server = start(*SLOW, "-c", 1000, "-np", 2, "-b", 1, "--drain-seconds", 0)
     events = []
 
     def ask():
@@ -143,8 +136,7 @@ def test_drain_runs_out(start):
 
     thread = threading.Thread(target=ask)
     thread.start()
-    while server.metric("cohort_rows_running") == 0:
-        time.sleep(0.005)
+    server.until("cohort_rows_running", 1)
     assert server.stop() == 0
     thread.join(20)
     assert "error" in events[-1] or "[DONE]" in events[-1]
