@@ -73,15 +73,16 @@ typedef void (*cohort_progress_fn)(void *user, const char *stage, double fractio
 
 typedef struct cohort_model_options {
     size_t size;
-    const char *cpu; /* "ref", "avx2", "avx512", "neon"; NULL: the best this machine runs */
-    int threads;     /* compute threads; 0: what affinity and cgroup quota allow */
-    int vocab_only;  /* tokenizer and metadata only: an engine cannot be opened on it */
-    cohort_progress_fn progress;
+    const char *cpu;             /* "ref", "avx2", "avx512", "neon"; NULL: the best this machine runs */
+    int threads;                 /* compute threads; 0: what affinity and cgroup quota allow */
+    int vocab_only;              /* tokenizer and metadata only: an engine cannot be opened on it */
+    cohort_progress_fn progress; /* of the packing; both must live as long as the model */
     void *progress_user;
 } cohort_model_options;
 
 COHORT_API void cohort_model_options_defaults(cohort_model_options *options);
-/* Opens, checks and packs a GGUF file (its first shard). `path` is copied. *out is NULL on failure. */
+/* Opens and checks a GGUF file (its first shard). Its weights are packed when an engine is opened. `path` is copied.
+ * *out is NULL on failure. */
 COHORT_API int cohort_model_open(const char *path, const cohort_model_options *options, cohort_model **out,
                                  cohort_error *err);
 /* Every engine on the model must be closed before. NULL is allowed. */
@@ -95,7 +96,7 @@ typedef struct cohort_model_info {
     int numerics_version;
     uint64_t parameters;
     uint64_t file_bytes;
-    uint64_t packed_bytes;
+    uint64_t packed_bytes; /* 0 while no engine is open */
     uint32_t vocab_size;
     uint32_t context_trained;
     uint32_t layers;
@@ -143,6 +144,8 @@ typedef struct cohort_engine_options {
 } cohort_engine_options;
 
 COHORT_API void cohort_engine_options_defaults(cohort_engine_options *options);
+/* Packs the weights for this engine, takes the state's memory and starts the thread. A model has one engine at a time
+ * (E_UNSUPPORTED). `options` NULL: the defaults. E_UNSUPPORTED names a tensor type that is not implemented. */
 COHORT_API int cohort_engine_open(cohort_model *model, const cohort_engine_options *options, cohort_engine **out,
                                   cohort_error *err);
 /* Refuses new work; running requests go on. Returns at once. */
@@ -240,18 +243,19 @@ typedef struct cohort_event {
     uint32_t index;   /* TOKEN: 0-based count of generated tokens. PROMPT: position */
     const char *text; /* TOKEN, FINISH (text that was held back): bytes valid until the next call for this id */
     size_t text_len;
-    float logprob;             /* TOKEN: of `token`. PROMPT: of the prompt's next id (NAN at the last position) */
+    float logprob; /* TOKEN: of `token`, NAN unless asked for. PROMPT: of the prompt's next id (NAN at the last) */
     const cohort_logprob *top; /* as `text`; best first, ties by lower id */
     uint32_t top_n;
     cohort_finish finish; /* FINISH */
-    int error;            /* FINISH: code if finish is ERROR */
+    int error;            /* FINISH: code if finish is ERROR or CANCELLED */
     const char *error_text;
     int32_t stop_token; /* FINISH with STOP: the id that ended it, or -1 for a stop string */
     int32_t stop_index; /* FINISH with STOP by a string: which one, else -1 */
     cohort_stats stats; /* FINISH */
 } cohort_event;
 
-/* Takes the next event of a request: COHORT_OK, E_AGAIN if there is none yet, E_NOT_FOUND. One thread per id. */
+/* Takes the next event of a request: COHORT_OK, E_AGAIN if there is none yet, E_NOT_FOUND if the id is unknown or its
+ * finish event was taken. One thread per id. */
 COHORT_API int cohort_next(cohort_engine *engine, cohort_id id, cohort_event *out);
 /* Waits up to timeout_ms (-1: for ever) for cohort_next to have something to say. COHORT_OK or E_AGAIN. */
 COHORT_API int cohort_wait(cohort_engine *engine, cohort_id id, int timeout_ms);
