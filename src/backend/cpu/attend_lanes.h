@@ -147,13 +147,13 @@ static void soften(struct attention *t, uint32_t row, const struct view *view) {
     lanes none = lanes_splat(-INFINITY);
     s0 = lanes_pick(seen0, s0, none);
     s1 = lanes_pick(seen1, s1, none);
-    float max = lanes_bits(lanes_unordered(s0, s1)) ? NAN : lanes_largest(lanes_max(s0, s1));
+    float max = lanes_largest(lanes_max(s0, s1)); /* any number if a score is NaN: its exponential is NaN anyway */
     lanes e0 = lanes_keep(seen0, lanes_exp(lanes_sub(s0, lanes_splat(max))));
     lanes e1 = lanes_keep(seen1, lanes_exp(lanes_sub(s1, lanes_splat(max))));
     lanes_store(w, e0);
     lanes_store(w + 16, e1);
     t->page_sum[row] = lanes_sum(lanes_add(e0, e1));
-    float both = view->start || max > t->max[row] || isnan(max) ? max : t->max[row];
+    float both = view->start || max > t->max[row] ? max : t->max[row];
     t->old[row] = view->start ? 0 : t->max[row] - both;
     t->page[row] = max - both;
     t->max[row] = both;

@@ -16,7 +16,8 @@ struct sums { /* over the blocks so far */
     float max, sum;
 };
 
-static float max_or_nan(float a, float b) { return isnan(a) || isnan(b) ? NAN : a > b ? a : b; }
+/* Without regard to NaN: a NaN score makes its own exponential NaN, and so the sum and the output. */
+static float larger(float a, float b) { return a > b ? a : b; }
 
 /* Scores, then exponentials, of the visible keys low .. high of a page; e[j] stays unset for the others. */
 static struct sums weigh(const struct attend_args *a, const float *q, const uint16_t *keys, uint32_t low, uint32_t high,
@@ -26,7 +27,7 @@ static struct sums weigh(const struct attend_args *a, const float *q, const uint
         float s = 0;
         for (uint32_t d = 0; d < a->key_width; d++) s = fmaf(q[d], half_to_float(keys[(size_t)d * PAGE + j]), s);
         e[j] = a->softcap != 0 ? softcap_ref(s, a->softcap) : s;
-        block.max = max_or_nan(block.max, e[j]);
+        block.max = larger(block.max, e[j]);
     }
     float lane[16] = {0};
     for (uint32_t j = low; j <= high; j++) {
@@ -58,7 +59,7 @@ static void attend_query(const struct attend_args *a, const float *q, uint32_t f
             for (uint32_t d = 0; d < width; d++) out[d] = weighted_value(values, width, d, e, low, high);
             continue;
         }
-        float max = max_or_nan(all.max, here.max), f = exp_ref(all.max - max), g = exp_ref(here.max - max);
+        float max = larger(all.max, here.max), f = exp_ref(all.max - max), g = exp_ref(here.max - max);
         all = (struct sums){.max = max, .sum = fmaf(here.sum, g, all.sum * f)};
         for (uint32_t d = 0; d < width; d++)
             out[d] = fmaf(weighted_value(values, width, d, e, low, high), g, out[d] * f);

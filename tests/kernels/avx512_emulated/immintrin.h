@@ -58,21 +58,20 @@ static inline __attribute__((unused)) simde__m512 emulated_cvtph_ps(__m256i halv
 #undef _mm512_cvtph_ps
 #define _mm512_cvtph_ps(halves) emulated_cvtph_ps(halves)
 
-static inline __attribute__((unused)) __m256i emulated_cvtps_ph(simde__m512 v) {
-    emulated_512 a = {.ps = v};
-    __m128i lo = _mm256_cvtps_ph(a.ps256[0], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m128i hi = _mm256_cvtps_ph(a.ps256[1], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(lo), hi, 1);
-}
-#undef _mm512_cvtps_ph
-#define _mm512_cvtps_ph(v, rounding) ((void)(rounding), emulated_cvtps_ph(v))
-
 static inline __attribute__((unused)) __m256 emulated_extractf32x8_ps(simde__m512 v, int half) {
     emulated_512 a = {.ps = v};
     return a.ps256[half];
 }
 #undef _mm512_extractf32x8_ps
 #define _mm512_extractf32x8_ps(v, half) emulated_extractf32x8_ps(v, half)
+
+static inline __attribute__((unused)) __m256i emulated_join(__m128i low, __m128i high) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+}
+#undef _mm512_cvtps_ph
+#define _mm512_cvtps_ph(v, rounding)                                                                                   \
+    emulated_join(_mm256_cvtps_ph(emulated_extractf32x8_ps(v, 0), rounding),                                           \
+                  _mm256_cvtps_ph(emulated_extractf32x8_ps(v, 1), rounding))
 
 static inline __attribute__((unused)) simde__m512i emulated_widen(__m256i low, __m256i high) {
     emulated_512 r = {.si256 = {low, high}};
