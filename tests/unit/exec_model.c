@@ -153,7 +153,7 @@ static void add_ropes(struct tiny_model *m) {
     m->program.n_ropes = 2;
 }
 
-void tiny_model_init(struct tiny_model *m, uint64_t seed, struct model_options o) {
+static struct program *program_begin(struct tiny_model *m) {
     memset(m, 0, sizeof *m);
     struct program *p = &m->program;
     p->vocab = MODEL_VOCAB;
@@ -161,6 +161,27 @@ void tiny_model_init(struct tiny_model *m, uint64_t seed, struct model_options o
     p->regs = keep(m, PROGRAM_REGS_MAX * sizeof *p->regs);
     p->ops = keep(m, 128 * sizeof *p->ops);
     p->layers = keep(m, LAYERS * sizeof *p->layers);
+    return p;
+}
+
+void wide_model_init(struct tiny_model *m, uint64_t seed) {
+    program_begin(m);
+    int x = reg_add(m, 2048, -1, 0), a = reg_add(m, 48, -1, 0), b = reg_add(m, 48, -1, 0);
+    int sum = reg_add(m, 64, -1, 0), wide = reg_add(m, 64, -1, 0);
+    struct op *op = op_add(m, OP_EMBED, x, -1);
+    op->tensor = tensor_add(m, seed, DTYPE_Q8_0, MODEL_VOCAB, 2048);
+    op->scale = 8;
+    add_matmul(m, seed, DTYPE_Q8_0, a, x);
+    add_matmul(m, seed, DTYPE_F32, b, x)->bias = tensor_add(m, seed, DTYPE_F32, 1, 48);
+    op_add(m, OP_ADD, a, b);
+    add_matmul(m, seed, DTYPE_F32, wide, a);
+    op_add(m, OP_SELECT, sum, wide);
+    op = op_add(m, OP_LOGITS, -1, sum);
+    op->tensor = tensor_add(m, seed, DTYPE_Q5_0, MODEL_VOCAB, 64);
+}
+
+void tiny_model_init(struct tiny_model *m, uint64_t seed, struct model_options o) {
+    struct program *p = program_begin(m);
     add_ropes(m);
     p->n_groups = 2;
     for (uint32_t g = 0; g < 2; g++)

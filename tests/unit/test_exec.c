@@ -32,9 +32,7 @@ struct bench {
     struct backend_program *program;
 };
 
-static void bench_init(struct bench *b, uint64_t seed, struct model_options o) {
-    memset(b, 0, sizeof *b);
-    tiny_model_init(&b->model, seed, o);
+static void rows_init(struct bench *b, uint64_t seed) {
     for (uint32_t r = 0; r < ROWS; r++) {
         for (uint32_t i = 0; i < MODEL_TOKENS_MAX; i++)
             b->tokens[r][i] = (int32_t)(rng_u64(seed, 100 + r, i) % MODEL_VOCAB);
@@ -44,6 +42,12 @@ static void bench_init(struct bench *b, uint64_t seed, struct model_options o) {
     }
     for (uint32_t g = 0; g < b->model.program.n_groups; g++)
         b->arena[g] = malloc(PAGES * backend_page_bytes(&b->model.program.groups[g]));
+}
+
+static void bench_init(struct bench *b, uint64_t seed, struct model_options o) {
+    memset(b, 0, sizeof *b);
+    tiny_model_init(&b->model, seed, o);
+    rows_init(b, seed);
 }
 
 static void bench_deinit(struct bench *b) {
@@ -204,6 +208,23 @@ static void own_head_early_select(void **state) {
 static void every_head_its_own(void **state) {
     (void)state;
     same_bits_every_way((struct model_options){.tied = 1, .select_early = 1, .kv_heads = 4});
+}
+
+static void long_rows_are_cut(void **state) {
+    (void)state;
+    struct bench b = {0};
+    wide_model_init(&b.model, 9);
+    rows_init(&b, 9);
+    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
+        if (!kernels_available(levels[l])) continue;
+        for (int threads = 1; threads <= 4; threads++) {
+            bench_open(&b, levels[l], threads, TOKENS_MAX);
+            batch_run(&b, &(struct item_plan){0, 0, 128, 128}, 1);
+            batch_run(&b, (struct item_plan[]){{0, 2, 70, 1}, {2, 0, 50, 30}, {1, 0, 5, 5}}, 3);
+            bench_close(&b);
+        }
+    }
+    bench_deinit(&b);
 }
 
 /* A wrong row must be seen: the comparison above can fail. */
@@ -386,10 +407,15 @@ static void failed_allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tied_head),          cmocka_unit_test(own_head_early_select),
-        cmocka_unit_test(every_head_its_own), cmocka_unit_test(comparison_can_fail),
-        cmocka_unit_test(two_in_flight),      cmocka_unit_test(bad_levels),
-        cmocka_unit_test(bad_types),          cmocka_unit_test(tensors_after_compiling),
+        cmocka_unit_test(tied_head),
+        cmocka_unit_test(own_head_early_select),
+        cmocka_unit_test(every_head_its_own),
+        cmocka_unit_test(comparison_can_fail),
+        cmocka_unit_test(long_rows_are_cut),
+        cmocka_unit_test(two_in_flight),
+        cmocka_unit_test(bad_levels),
+        cmocka_unit_test(bad_types),
+        cmocka_unit_test(tensors_after_compiling),
         cmocka_unit_test(failed_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,9 +11,13 @@
 #include "backend/cpu/phases.h"
 #include "base/mem.h"
 
-enum { ROW_ALIGN = 16 }; /* floats: rows of registers begin at cache lines */
+enum { LINE_FLOATS = 16 };
 
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+/* Floats from one row to the next: whole cache lines, and an odd number of them, so that the rows of a column do not
+ * all fall on the same few sets of a cache. */
+static size_t row_stride(uint32_t floats) { return round_up(floats, 2 * LINE_FLOATS) + LINE_FLOATS; }
 
 static int no_memory(cohort_error *err, const char *what, uint64_t bytes) {
     return err_set(err, COHORT_E_MEMORY, "model", "no memory for %s (%llu bytes)", what, (unsigned long long)bytes);
@@ -174,7 +178,7 @@ static int regs_alloc(struct backend_program *p, const struct program *program, 
         const struct program_reg *reg = &program->regs[i];
         assert(reg->width > 0 && reg->width <= PROGRAM_WIDTH_MAX);
         if (reg->parent >= 0) continue;
-        size_t stride = round_up(reg->width, ROW_ALIGN);
+        size_t stride = row_stride(reg->width);
         p->reg_data[i] = rows_alloc(p->tokens_max, stride);
         if (!p->reg_data[i]) return no_memory(err, "a batch's registers", p->tokens_max * stride * sizeof(float));
         p->regs[i] = (struct reg_rows){p->reg_data[i], stride, reg->width};
@@ -231,18 +235,17 @@ static int acts_alloc(struct backend_program *p, cohort_error *err) {
 }
 
 static int scratch_alloc(struct backend_program *p, cohort_error *err) {
-    size_t floats = p->vocab; /* the consumer's */
+    uint32_t floats = p->vocab; /* the consumer's */
     for (uint32_t i = 0; i < p->n_phases; i++) {
         const struct phase *phase = &p->phases[i];
         if (phase->kind != PHASE_ATTEND) continue;
         const struct program_group *g = &p->groups[p->layers[phase->op.layer].group];
         size_t need = attend_scratch_floats(ATTEND_TOKENS * (phase->op.heads / phase->op.kv_heads), g->key_width);
-        if (need > floats) floats = need;
+        if (need > floats) floats = (uint32_t)need;
     }
-    /* An odd number of cache lines apart, so that rows do not fall on the same lines of a cache. */
-    p->scratch_stride = round_up(floats, 2 * ROW_ALIGN) + ROW_ALIGN;
+    p->scratch_stride = row_stride(floats);
     p->scratch = rows_alloc(team_threads(p->backend->team), p->scratch_stride);
-    p->logits_stride = round_up(p->vocab, 2 * ROW_ALIGN) + ROW_ALIGN;
+    p->logits_stride = row_stride(p->vocab);
     uint32_t rows = p->outputs_max < BACKEND_LOGIT_TILE ? p->outputs_max : BACKEND_LOGIT_TILE;
     p->logits = rows_alloc(rows, p->logits_stride);
     if (!p->scratch || !p->logits) return no_memory(err, "logits", rows * p->logits_stride * sizeof(float));

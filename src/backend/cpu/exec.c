@@ -12,15 +12,17 @@
 /* Rough speeds, to choose tiles: what one thread reads and multiplies in a nanosecond, and times below which sharing
  * does not pay or a tile is too small. */
 enum {
-    BYTES_PER_NS = 12,
-    MACS_PER_NS = 100,
+    BYTES_PER_NS = 10,
+    MACS_PER_NS = 60,
     SEEN_NS = 30, /* a query head and a key: both products */
     SHARE_NS = 3000,
+    ATTEND_SHARE_NS = 12000, /* more: what the other cores must fetch is larger */
     TILE_NS = 4000,
     TILES_PER_THREAD = 8,
-    ROWS_STEP = 24,          /* row blocks are multiples: whole tiles of any kernel */
-    ACT_BYTES = 128 * 1024,  /* prepared rows that stay in a core's cache while groups pass */
-    CHUNK_BYTES = 256 * 1024 /* weights that stay there while row blocks pass */
+    ROWS_STEP = 64,           /* rows for which a kernel unpacks weights once: row blocks are multiples */
+    GROUPS_STEP = 2,          /* output groups that share a pass over the rows */
+    ACT_BYTES = 256 * 1024,   /* prepared rows that stay in a core's cache while groups pass */
+    CHUNK_BYTES = 256 * 1024, /* weights that stay there while row blocks pass */
 };
 
 static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
@@ -130,7 +132,7 @@ static void products_cut(const struct backend_program *p, const struct phase *ph
         uint64_t most = CHUNK_BYTES / w->group_bytes;
         if (groups > most) groups = most;
         t->first_tile[i] = t->tiles;
-        t->groups_per_tile[i] = groups ? (uint32_t)groups : 1;
+        t->groups_per_tile[i] = max_u32((uint32_t)groups / GROUPS_STEP, 1) * GROUPS_STEP;
         if (ceil_div(w->groups, t->groups_per_tile[i]) > TEAM_TILES_MAX / PHASE_PRODUCTS_MAX / t->row_blocks)
             t->groups_per_tile[i] = w->groups;
         t->tiles += ceil_div(w->groups, t->groups_per_tile[i]) * t->row_blocks;
@@ -144,9 +146,10 @@ static void attend_cut(const struct backend_program *p, const struct phase *phas
     uint32_t whole = r->n_spans[phase->domain] * phase->op.kv_heads;
     uint64_t ns = r->seen[phase->domain][p->layers[phase->op.layer].group] * phase->op.heads * SEEN_NS;
     t->parts = 1;
-    if (whole < threads_of(p) && ns >= SHARE_NS) t->parts = min_u32(heads, ceil_div(threads_of(p), max_u32(whole, 1)));
+    if (whole < threads_of(p) && ns >= ATTEND_SHARE_NS)
+        t->parts = min_u32(heads, ceil_div(threads_of(p), max_u32(whole, 1)));
     t->units = whole * t->parts;
-    uint64_t tiles = ns < SHARE_NS ? 1 : ns / (SHARE_NS / 2);
+    uint64_t tiles = ns < ATTEND_SHARE_NS ? 1 : ns / SHARE_NS;
     tiles = tiles < threads_of(p) * TILES_PER_THREAD * 2 ? tiles : threads_of(p) * TILES_PER_THREAD * 2;
     t->tiles = min_u32(t->units, (uint32_t)tiles);
 }
