@@ -100,6 +100,8 @@ static int read_ids_and_flags(struct tokenizer *t, const struct meta *meta, coho
     if (!code) code = read_flag(meta, "tokenizer.ggml.add_space_prefix", &t->add_space, err);
     if (code) return code;
     if (t->kind == KIND_BYTES) t->add_space = 0;
+    for (uint32_t i = 0; t->kind == KIND_SCORES && t->unknown < 0 && i < t->vocab.n; i++)
+        if (t->vocab.type[i] == TOKEN_UNKNOWN) t->unknown = (int32_t)i;
     if (t->add_bos && t->bos < 0) {
         if (meta_find(meta, "tokenizer.ggml.add_bos_token"))
             return err_set(err, COHORT_E_FILE, "tokenizer.ggml.bos_token_id",

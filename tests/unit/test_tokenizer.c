@@ -1,4 +1,5 @@
 /* Tokenizers: ids against known ones and against a naive model, special tokens, hostile metadata, long runs. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,7 +27,9 @@ static void test_scores(void **state) {
     tiny_add(&v, "▁a", 1, -3); /* 264 */
     tiny_add(&v, "aa", 1, -0.0f);
     tiny_add(&v, "bb", 1, 0.0f);
-    tiny_add(&v, "<s", 1, 5);
+    tiny_add(&v, "<s", 1, 5); /* 267 */
+    tiny_add(&v, "xy", 1, -0.0f);
+    tiny_add(&v, "yz", 1, 0.0f);
     tiny_u32(&v, "tokenizer.ggml.bos_token_id", 1);
     tiny_u32(&v, "tokenizer.ggml.eos_token_id", 2);
     tiny_u32(&v, "tokenizer.ggml.unknown_token_id", 0);
@@ -35,6 +38,7 @@ static void test_scores(void **state) {
     assert_string_equal(tiny_ids(t, "bab", 0), "259 263 261"); /* ba before ab */
     assert_string_equal(tiny_ids(t, "baaab", 0), "259 261 265 262");
     assert_string_equal(tiny_ids(t, "aaa", 0), "259 265 260"); /* of equal scores the left one */
+    assert_string_equal(tiny_ids(t, "xyz", 0), "259 268 125"); /* -0 and 0 are equal, too */
     assert_string_equal(tiny_ids(t, "a a", 0), "264 264");
     assert_string_equal(tiny_ids(t, "x\xc3\xa9", 0), "259 123 198 172");
     assert_string_equal(tiny_ids(t, "", 0), "");
@@ -64,8 +68,7 @@ static void test_no_prefix_and_user_defined(void **state) {
     tiny_add(&v, "<end_of_turn>", 4, 0); /* a marker, whatever the file says */
     tiny_add(&v, "[PAD]", 5, 0);
     tiny_bool(&v, "tokenizer.ggml.add_space_prefix", 0);
-    tiny_u32(&v, "tokenizer.ggml.bos_token_id", 1);
-    tiny_u32(&v, "tokenizer.ggml.unknown_token_id", 0);
+    tiny_u32(&v, "tokenizer.ggml.bos_token_id", 1); /* and no unknown_token_id: the token of that type */
     struct tokenizer *t = tiny_open(&v);
     assert_string_equal(tiny_ids(t, "a a", 0), "7 8");
     assert_string_equal(tiny_ids(t, "a\n\n\na", 0), "7 3 2 7"); /* leftmost, longest */
@@ -101,16 +104,19 @@ static void test_bytes(void **state) {
     tiny_add(&v, "<|eot_id|>", 3, 0); /* 261 */
     tiny_add(&v, "  ", 4, 0);         /* 262 */
     tiny_add(&v, "cd", 3, 0);         /* 263: merged, but control */
+    tiny_add(&v, "xa", 1, 0);         /* 264 */
     tiny_merge(&v, "b c");
     tiny_merge(&v, "a b");
     tiny_merge(&v, "Ġ ab");
     tiny_merge(&v, "Ã ©");
+    tiny_merge(&v, "x a");
     tiny_merge(&v, "a b"); /* repeated: the first rank counts */
     tiny_merge(&v, "c d");
     tiny_u32(&v, "tokenizer.ggml.eos_token_id", 261);
     struct tokenizer *t = tiny_open(&v);
     assert_string_equal(tiny_ids(t, "abc", 0), "259");
     assert_string_equal(tiny_ids(t, "dabc", 0), "100 97 257"); /* b c has the lower rank */
+    assert_string_equal(tiny_ids(t, "xab", 0), "120 256");
     assert_string_equal(tiny_ids(t, " ab ab", 0), "258 258");
     assert_string_equal(tiny_ids(t, "ab  ab", 0), "256 262 256");
     assert_string_equal(tiny_ids(t, "\xc3\xa9\n", 0), "260 10");
@@ -121,7 +127,7 @@ static void test_bytes(void **state) {
     assert_string_equal(piece(t, 260, 0), "\xc3\xa9");
     assert_string_equal(piece(t, 261, 0), "");
     assert_string_equal(piece(t, 261, 1), "<|eot_id|>");
-    assert_string_equal(piece(t, 264, 1), "");
+    assert_string_equal(piece(t, 265, 1), "");
     assert_string_equal(piece(t, -1, 1), "");
     assert_int_equal(tokenizer_find(t, "Ġab", 4), 258);
     assert_int_equal(tokenizer_find(t, " ab", 3), -1);
@@ -313,6 +319,42 @@ static void test_long_runs(void **state) {
         tokenizer_close(t);
     }
     mem_free(text);
+}
+
+static void *encode_often(void *tokenizer) {
+    static const char text[] = "ab aab  <|eot_id|> 12345 \xe4\xb8\x80\n\n x";
+    int32_t *first = NULL, *ids;
+    size_t first_n = 0, n;
+    for (int i = 0; i < 300; i++) {
+        if (tokenizer_encode(tokenizer, text, sizeof(text) - 1, i & 3, &ids, &n, NULL)) return tokenizer;
+        if (i < 4 && !(i & 3)) {
+            first = ids;
+            first_n = n;
+            continue;
+        }
+        int same = n == first_n && memcmp(ids, first, n * sizeof(*ids)) == 0;
+        mem_free(ids);
+        if (!(i & 3) && !same) return tokenizer;
+    }
+    mem_free(first);
+    return NULL;
+}
+
+static void test_threads(void **state) {
+    tiny_init(&v, "gpt2");
+    tiny_string(&v, "tokenizer.ggml.pre", "gpt-4o");
+    tiny_add_alphabet(&v);
+    tiny_add(&v, "ab", 1, 0);
+    tiny_merge(&v, "a b");
+    struct tokenizer *t = tiny_open(&v);
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, encode_often, t), 0);
+    for (int i = 0; i < 4; i++) {
+        void *failed;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+    tokenizer_close(t);
 }
 
 /* ---- refusals ---- */
