@@ -572,13 +572,21 @@ static void test_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scores),         cmocka_unit_test(test_no_prefix_and_user_defined),
-        cmocka_unit_test(test_bytes),          cmocka_unit_test(test_spaced),
-        cmocka_unit_test(test_naive_scores),   cmocka_unit_test(test_naive_ranks),
-        cmocka_unit_test(test_long_runs),      cmocka_unit_test(test_text_refusals),
-        cmocka_unit_test(test_good_ones_open), cmocka_unit_test(test_hostile_arrays),
-        cmocka_unit_test(test_hostile_tokens), cmocka_unit_test(test_hostile_ids_and_names),
-        cmocka_unit_test(test_hostile_merges), cmocka_unit_test(test_repeated_texts),
+        cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_no_prefix_and_user_defined),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_spaced),
+        cmocka_unit_test(test_naive_scores),
+        cmocka_unit_test(test_naive_ranks),
+        cmocka_unit_test(test_long_runs),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_text_refusals),
+        cmocka_unit_test(test_good_ones_open),
+        cmocka_unit_test(test_hostile_arrays),
+        cmocka_unit_test(test_hostile_tokens),
+        cmocka_unit_test(test_hostile_ids_and_names),
+        cmocka_unit_test(test_hostile_merges),
+        cmocka_unit_test(test_repeated_texts),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
