@@ -167,7 +167,7 @@ static struct program *program_begin(struct tiny_model *m) {
 void wide_model_init(struct tiny_model *m, uint64_t seed) {
     program_begin(m);
     int x = reg_add(m, 2048, -1, 0), a = reg_add(m, 48, -1, 0), b = reg_add(m, 48, -1, 0);
-    int sum = reg_add(m, 64, -1, 0), wide = reg_add(m, 64, -1, 0);
+    int sum = reg_add(m, 64, -1, 0), wide = reg_add(m, 64, -1, 0), other = reg_add(m, 64, -1, 0);
     struct op *op = op_add(m, OP_EMBED, x, -1);
     op->tensor = tensor_add(m, seed, DTYPE_Q8_0, MODEL_VOCAB, 2048);
     op->scale = 8;
@@ -175,8 +175,12 @@ void wide_model_init(struct tiny_model *m, uint64_t seed) {
     add_matmul(m, seed, DTYPE_F32, b, x)->bias = tensor_add(m, seed, DTYPE_F32, 1, 48);
     op_add(m, OP_ADD, a, b);
     add_matmul(m, seed, DTYPE_F32, wide, a);
+    op_add(m, OP_ADD, a, b);
+    add_matmul(m, seed, DTYPE_F32, other, a); /* the same register with another content */
+    op_add(m, OP_ADD, wide, other);
     op_add(m, OP_SELECT, sum, wide);
-    op = op_add(m, OP_LOGITS, -1, sum);
+    add_norm(m, seed, wide, sum, 64); /* over rows that other outputs are yet to be selected from */
+    op = op_add(m, OP_LOGITS, -1, wide);
     op->tensor = tensor_add(m, seed, DTYPE_Q5_0, MODEL_VOCAB, 64);
 }
 

@@ -220,7 +220,7 @@ static void long_rows_are_cut(void **state) {
         for (int threads = 1; threads <= 4; threads++) {
             bench_open(&b, levels[l], threads, TOKENS_MAX);
             batch_run(&b, &(struct item_plan){0, 0, 128, 128}, 1);
-            batch_run(&b, (struct item_plan[]){{0, 2, 70, 1}, {2, 0, 50, 30}, {1, 0, 5, 5}}, 3);
+            batch_run(&b, (struct item_plan[]){{0, 2, 70, 30}, {2, 0, 50, 50}, {1, 0, 5, 1}}, 3);
             bench_close(&b);
         }
     }
