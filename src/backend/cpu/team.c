@@ -3,7 +3,7 @@
  * The ticket is one 64-bit word: | phase number (16) | tiles of the phase (24) | next tile (24) |. Adding 1 takes a
  * tile and tells in the same step which phase it belongs to, so a thread that comes late can never mistake an old phase
  * for the current one. A thread that adds when nothing is left has taken nothing; each does so at most once per look,
- * which 24 bits hold easily (TEAM_TILES_MAX + threads).
+ * which 24 bits hold easily (TEAM_TILES_MAX + threads). A phase of no tiles: the team is idle.
  *
  * Invariants: while a tile is taken and not yet counted in `finished`, the phase and the job stand still. `job`, the
  * queue's head and the ticket's next phase are written only by the thread that finished a phase, or by the owner while
@@ -28,7 +28,9 @@
 #include <unistd.h>
 #endif
 
-enum { FIELD_BITS = 24, TEAM_SPINS = 1500 };
+/* Looks at the ticket before a thread sleeps: some tens of microseconds inside a job, as long as a wake-up takes; few
+ * when there is no job, because then the owner needs the CPU to make one. */
+enum { FIELD_BITS = 24, SPINS = 1500, SPINS_IDLE = 150 };
 #define FIELD_MASK ((UINT64_C(1) << FIELD_BITS) - 1)
 _Static_assert(TEAM_TILES_MAX + TEAM_THREADS_MAX * 2 < 1 << FIELD_BITS, "the next-tile field must not overflow");
 
@@ -130,8 +132,10 @@ static void phase_open(struct team *t, uint32_t tiles, uint32_t wake) {
 
 /* Waits until there may be a tile to take, or until the team stops. */
 static void phase_await(struct team *t) {
-    for (int i = 0; i < TEAM_SPINS; i++) {
-        if (ticket_open(atomic_load_explicit(&t->ticket, memory_order_acquire))) return;
+    for (int i = 0; i < SPINS; i++) {
+        uint64_t ticket = atomic_load_explicit(&t->ticket, memory_order_acquire);
+        if (ticket_open(ticket)) return;
+        if (ticket_tiles(ticket) == 0 && i >= SPINS_IDLE) break;
         cpu_pause();
     }
     atomic_fetch_add(&t->bell.sleepers, 1);
@@ -160,6 +164,7 @@ static struct team_job *job_next(struct team *t) {
         t->queue_n--;
     } else {
         t->active = 0;
+        phase_open(t, 0, 0);
     }
     t->job = job;
     pthread_mutex_unlock(&t->lock);

@@ -7,8 +7,8 @@
  *      post --> [ advance ]--n tiles--> tile 0 | tile 1 | ... --last one done--> [ advance ] --> ... --0--> job over
  *
  * What a phase wrote is visible to all tiles of later phases and to the owner after team_wait. Threads without a tile
- * spin for some microseconds (TEAM_SPINS), then sleep; without a job they all sleep. Every thread runs in the default
- * floating-point mode. */
+ * spin for some tens of microseconds, then sleep; without a job they all sleep almost at once. Every thread runs in the
+ * default floating-point mode. */
 #ifndef BACKEND_CPU_TEAM_H
 #define BACKEND_CPU_TEAM_H
 
