@@ -1,6 +1,7 @@
 /* What a device does with a program and a ragged batch.
  *
- * Threads: one owner thread (the engine's) calls everything here. The backend's compute team runs the launched batches,
+ * Threads: one owner at a time calls everything here (the thread that opens, then the engine's); backend_cpus and what
+ * never changes (level, threads, vecops) any thread. The backend's compute team runs the launched batches,
  * in launch order, one at a time; at most BACKEND_IN_FLIGHT may be launched and not yet waited for. Bytes never depend
  * on the number of threads, on who computes what, or on what else is in the batch (docs/NUMERICS.md). */
 #ifndef BACKEND_BACKEND_H
@@ -18,7 +19,7 @@ enum { BACKEND_IN_FLIGHT = 2, NUMERICS_VERSION = 1, BACKEND_THREADS_MAX = 256, B
 struct backend; /* a device: instruction-set level and compute team */
 
 struct backend_options {
-    const char *level; /* "ref", "avx2", "avx512", "neon", NULL: best */
+    const char *level; /* "ref", "avx2", "avx512"; NULL: best */
     int threads;       /* 0: affinity and cgroup quota decide */
 };
 

@@ -1,4 +1,4 @@
-/* Monotonic time. Only the engine, server and bench read it; the scheduler is handed times. */
+/* Monotonic time, for measuring and for time limits. The scheduler never sees it. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 

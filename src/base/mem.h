@@ -1,5 +1,5 @@
-/* Memory: checked sizes and one place through which every heap allocation of the house goes, so that tests can make the
- * nth one fail. Any thread. */
+/* Memory: checked sizes and one place through which every heap allocation of the library and the server goes (not the
+ * cli's, nor those inside other libraries), so that tests can make the nth one fail. Any thread. */
 #ifndef BASE_MEM_H
 #define BASE_MEM_H
 

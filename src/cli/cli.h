@@ -1,4 +1,4 @@
-/* The `cohort` program: options, commands, progress. Main thread. */
+/* The `cohort` program: options, commands, progress. Main thread; `serve` opens its model in a second one. */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 

@@ -1,5 +1,5 @@
-/* What the commands share: opening a model and an engine, reading files, progress, error lines. Main thread (progress:
- * the thread that opens). */
+/* What the commands share: opening a model and an engine, reading files, progress, error lines. Main thread;
+ * opening, with its progress, in whichever thread opens. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

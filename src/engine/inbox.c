@@ -1,6 +1,6 @@
-/* Handles and places, and the way from API threads to the engine thread: everything here is short and under
- * engine.lock. The inbox is a list of handles, each at most once with the set of what is wanted of it, so it needs no
- * bound of its own. */
+/* Handles and places, and the way from API threads to the engine thread. Short; every change is under engine.lock, but
+ * requests are filled and freed outside it, by the one thread that has the handle then. The inbox is a list of handles,
+ * each at most once with the set of what is wanted of it, so it needs no bound of its own. */
 #include <assert.h>
 #include <stdio.h>
 

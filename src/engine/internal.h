@@ -1,14 +1,17 @@
 /* What the engine's files share: the model handle, the engine, and its half of a row.
  *
  * Threads. The engine thread (loop.c) owns the scheduler, the pages, the state, the compiled program, the iterations
- * and the parts of rows marked "engine". API threads come in through inbox.c (everything under `lock`) and read events
- * through events.c (a row's ring, one reader per row). The backend's team threads run iteration_consume (iteration.c).
+ * and the parts of rows marked "engine". API threads come in through inbox.c (every change under `lock`) and read
+ * events through events.c (a row's ring, one reader per row). The backend's team threads run consume (iteration.c).
  *
  * A handle's life (enum handle_state, under `lock`):
  *
  *   FREE --reserve--> RESERVED --submit--> LIVE --the scheduler forgot it--> ENDED --drop--> FREE
  *                        |                  |
  *                        +--unreserve-------+--drop: cancelled, then straight from LIVE to FREE
+ *
+ * Between RESERVED and LIVE it is FILLING while the submitting thread copies the request, outside the lock; a request
+ * that is refused there goes to FREE.
  *
  * A place in the line is taken by reserve and given back when the row's finish event is made, so whoever has read a
  * finish event finds the place free. Handles outnumber places, because ended requests wait for their readers. */

@@ -1,5 +1,5 @@
 /* Models and what can be done with a vocabulary alone: the cohort_model_* half of cohort.h. A model is immutable once
- * open; everything here may be called from any thread. */
+ * open, but for what an engine notes in it (atomics); everything here may be called from any thread. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* A row's request: checked at the border, copied into one block, sized for its ring. Runs on the submitting thread. */
+/* A row's request: checked at the border, copied into one block, sized for its ring. Filled by the
+ * submitting thread; cleared by whoever frees the handle. */
 #include <assert.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Page ids: which pages of each layer group are free, and how many owners each has. Knows no bytes, clocks or
- * allocators after init. One thread (the engine's). Ids are 0 .. total-1 per group.
+ * allocators after init. One thread: the opener's, then the engine's. Ids are 0 .. total-1 per group.
  *
  * Invariants (pages_check): every page is either on its group's free list with count 0, or has count >= 1; free + used
  * = total. */

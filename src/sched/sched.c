@@ -9,9 +9,10 @@
  *   WAITING --------------- row_admit (in sched_plan) ------> PREPARING
  *   PREPARING ------------- row_plan (in sched_plan) -------> RUNNING     when its prompt is planned to its end
  *   PREPARING, RUNNING ---- sched_finish -------------------> ENDING
- *   ENDING ---------------- sched_row_leave ----------------> GONE        in sched_finish, or in the sched_commit of
- * the last plan that names the row GONE ------------------ sched_pop_gone -----------------> FREE        the name's
- * generation ends here
+ *   ENDING ---------------- sched_row_leave ----------------> GONE
+ *   GONE ------------------ sched_pop_gone -----------------> FREE        the name's generation ends here
+ *
+ * sched_row_leave runs in sched_finish, or in the sched_commit of the last plan that names the row.
  *
  * What holds in each state (sched_check):
  *

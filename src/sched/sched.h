@@ -1,6 +1,6 @@
 /* The policy: which rows run, which tokens each iteration takes, who gets pages. A pure state machine over rows and
- * page ids: no clocks, tensors, sockets or allocation after sched_new. Times come in as arguments. One thread (the
- * engine's), except that nothing else may touch it. docs/SCHEDULER.md explains the rules.
+ * page ids: no clocks, tensors, sockets or allocation after sched_new. One thread (the engine's) after sched_new; only
+ * sched_fits may be asked by others. docs/SCHEDULER.md explains the rules.
  *
  * A row's life (row_state):
  *

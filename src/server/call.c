@@ -1,6 +1,6 @@
 /* A generating request from its body to its reply (call.h). Loop thread, but for tokenise_and_submit, which runs on a
- * helper. Invariant: a call is in the server's list from call_start to call_free; each choice with an id is in the
- * server's map. */
+ * helper. Invariant: a call is in the server's list from call_start to call_free; once the helper has given it
+ * back, each choice with an id is in the server's map. */
 #include "server/call.h"
 
 #include <event2/buffer.h>

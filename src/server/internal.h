@@ -1,4 +1,5 @@
-/* What the server's files share: the server object and replying. Loop thread only. */
+/* What the server's files share: the server object and replying. Loop thread only, but for the atomics (server_attach,
+ * server_abort), and model and engine, which helpers use while they have a job. */
 #ifndef SERVER_INTERNAL_H
 #define SERVER_INTERNAL_H
 

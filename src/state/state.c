@@ -1,4 +1,4 @@
-/* Arenas and how a budget divides between them (state.h). Engine thread only; no allocation after state_new. */
+/* Arenas and how a budget divides between them (state.h). One thread at a time; no allocation after state_new. */
 #include "state/state.h"
 
 #include <assert.h>

@@ -1,5 +1,6 @@
 /* The bytes behind page ids: one arena per layer group, mapped once at start from the state budget. Owned by the engine
- * thread; the backend reads and writes inside the arenas during batches. Untouched pages cost no memory. */
+ * (made by the opener's thread, then its own thread's); the backend reads and writes inside the arenas during batches.
+ * Untouched pages cost no memory. */
 #ifndef STATE_STATE_H
 #define STATE_STATE_H
 
