@@ -3,9 +3,9 @@
 #   make test     everything that CI runs, closing with "N passed, N failed"
 #   make build    build/cohort and the library only
 #   make model    fetch the default model (253 MB) into $COHORT_HOME or ~/.cache/cohort
-#   make bench    cohort beside its roofs on the default model; with the peer if it is built (see bench/README.md)
-#   make check    static checks: formatting, symbols, layers, warnings of both compilers, cppcheck
-#   make peer-check   tokenizer pairs, perplexity and speed against llama.cpp (builds it first; not in CI)
+#   make bench    cohort's speed on the default model, beside llama.cpp's where that is built
+#   make check    static checks: formatting, file sizes, symbols, cppcheck
+#   make peer-check   tokenizer pairs, perplexity and speed beside llama.cpp, which must be built (not in CI)
 #   make simulate SEED=1 REQUESTS=1000000
 #   make install  PREFIX=/usr/local
 #   make clean
@@ -48,8 +48,8 @@ peer-check: build model venv
 	@python3 bench/peer_check.py
 
 simulate: deps
-	@cmake --preset release >/dev/null && cmake --build build --target sim -- -j$(JOBS)
-	@SEED=$(SEED) REQUESTS=$(REQUESTS) build/tests/sim/sim
+	@cmake --preset release >/dev/null && cmake --build build --target test_sim -- -j$(JOBS)
+	@build/tests/sim/test_sim --seed $(SEED) --requests $(REQUESTS)
 
 install: build
 	@cmake --install build --prefix $(PREFIX)

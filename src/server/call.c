@@ -253,6 +253,7 @@ void call_tick(struct call *call, int64_t now) {
 }
 
 void call_cancel(struct call *call) {
+    if (call->in_pool) return; /* the helper has the choices: the next tick finds them */
     for (size_t i = 0; i < call->choices_n; i++)
         if (call->choices[i].id) cohort_cancel(call->server->engine, call->choices[i].id);
 }
