@@ -26,46 +26,67 @@ int sample_check(const cohort_sampling *s, int logprobs, uint32_t vocab, cohort_
     return 0;
 }
 
-/* exp(scale * (x - max)) of one candidate: the same bits as in a pass over the whole row. */
-static double weight(const struct order *o, uint32_t id, float scale) {
-    float w;
-    o->ops->exp_shifted(&w, &o->x[id], 1, o->max, scale);
-    return w;
+/* Candidates of the order with their weights exp(scale * (x - max)): the same bits as in a pass over the whole row. */
+enum { BLOCK = 32 };
+struct block {
+    uint32_t n, id[BLOCK];
+    float weight[BLOCK];
+};
+
+/* Reads the candidates from `rank` on, below rank `end`. */
+static void read_block(struct order *o, uint32_t rank, uint32_t end, float scale, struct block *out) {
+    out->n = 0;
+    while (out->n < BLOCK && rank + out->n < end && order_at(o, rank + out->n, &out->id[out->n])) {
+        out->weight[out->n] = o->x[out->id[out->n]];
+        out->n++;
+    }
+    o->ops->exp_shifted(out->weight, out->weight, out->n, o->max, scale);
+}
+
+static double sum_of_best(struct order *o, uint32_t n, float scale) {
+    struct block b;
+    double sum = 0;
+    for (uint32_t rank = 0; rank < n; rank += b.n) {
+        read_block(o, rank, n, scale, &b);
+        for (uint32_t i = 0; i < b.n; i++) sum += (double)b.weight[i];
+        if (b.n == 0) break;
+    }
+    return sum;
 }
 
 /* How many candidates pass top-k, top-p and min-p; at least the best one does. */
 static uint32_t keep(struct order *o, const struct sample_params *p, uint32_t k) {
-    uint32_t id, kept = 0;
+    struct block b;
     double cut = INFINITY, mass = 0;
-    if (p->top_p < 1.0f) {
-        double all = 0;
-        if (k == o->n)
-            all = o->ops->sum_exp(o->x, o->n, o->max, 1.0f);
-        else
-            for (uint32_t i = 0; i < k && order_at(o, i, &id); i++) all += weight(o, id, 1.0f);
-        cut = (double)p->top_p * all;
-    }
+    if (p->top_p < 1.0f)
+        cut = (double)p->top_p * (k == o->n ? o->ops->sum_exp(o->x, o->n, o->max, 1.0f) : sum_of_best(o, k, 1.0f));
     float floor = p->min_p > 0.0f ? (float)((double)o->max + fmath_log((double)p->min_p)) : -INFINITY;
-    while (kept < k && order_at(o, kept, &id) && o->x[id] >= floor) {
-        kept++;
-        if (p->top_p < 1.0f) mass += weight(o, id, 1.0f);
-        if (mass >= cut) break;
+    for (uint32_t kept = 0;; kept += b.n) {
+        read_block(o, kept, k, 1.0f, &b);
+        if (b.n == 0) return kept;
+        for (uint32_t i = 0; i < b.n; i++) {
+            if (o->x[b.id[i]] < floor) return kept + i;
+            mass += (double)b.weight[i];
+            if (mass >= cut) return kept + i + 1;
+        }
     }
-    assert(kept >= 1);
-    return kept;
 }
 
-/* The first of the best `kept` candidates at which the accumulated weight exceeds the share `u` of `all`. Rounding may
- * leave `all` above the accumulated sum: then it is the last candidate that has any weight. */
-static uint32_t pick(struct order *o, uint32_t kept, float scale, double u, double all) {
-    uint32_t id, last = 0;
-    double sum = 0, target = u * all;
-    for (uint32_t i = 0; i < kept && order_at(o, i, &id); i++) {
-        double w = weight(o, id, scale);
-        if (w == 0) break; /* the rest has none either */
-        sum += w;
-        last = id;
-        if (sum > target) break;
+/* The first of the best `kept` candidates at which the accumulated weight exceeds `target`. Rounding may leave the
+ * target above the accumulated sum: then it is the last candidate that has any weight. */
+static uint32_t pick(struct order *o, uint32_t kept, float scale, double target) {
+    struct block b;
+    double sum = 0;
+    uint32_t last = 0;
+    for (uint32_t rank = 0; rank < kept; rank += b.n) {
+        read_block(o, rank, kept, scale, &b);
+        for (uint32_t i = 0; i < b.n; i++) {
+            if (b.weight[i] == 0) return last; /* the rest has none either */
+            last = b.id[i];
+            sum += (double)b.weight[i];
+            if (sum > target) return last;
+        }
+        if (b.n == 0) break;
     }
     return last;
 }
@@ -75,13 +96,15 @@ static uint32_t draw(const struct vecops *ops, const struct sample_params *p, ui
     struct order o;
     order_init(&o, ops, logits, n, max, (uint32_t *)(void *)scratch);
     float scale = 1.0f / p->temperature;
-    double u = rng_unit(p->seed, p->stream, position), all = 0;
-    uint32_t id, k = p->top_k > 0 && (uint32_t)p->top_k < n ? (uint32_t)p->top_k : n;
-    if (k == n && p->top_p >= 1.0f && !(p->min_p > 0.0f))
-        return pick(&o, n, scale, u, ops->sum_exp(logits, n, max, scale));
+    double u = rng_unit(p->seed, p->stream, position);
+    uint32_t k = p->top_k > 0 && (uint32_t)p->top_k < n ? (uint32_t)p->top_k : n;
+    if (k == n && p->top_p >= 1.0f && !(p->min_p > 0.0f)) {
+        o.forget = 1;
+        return pick(&o, n, scale, u * ops->sum_exp(logits, n, max, scale));
+    }
     uint32_t kept = keep(&o, p, k);
-    for (uint32_t i = 0; i < kept && order_at(&o, i, &id); i++) all += weight(&o, id, scale);
-    return pick(&o, kept, scale, u, all);
+    assert(kept >= 1);
+    return pick(&o, kept, scale, u * sum_of_best(&o, kept, scale));
 }
 
 /* A temperature whose inverse overflows is zero for every purpose. */
