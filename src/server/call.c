@@ -68,10 +68,32 @@ static void let_go(struct call *call) {
     call->http = NULL;
 }
 
-static void answer_error(struct call *call, const cohort_error *error) {
+/* The reply is made but not all sent: the server waits for it when it shuts down. One of these two ends that. */
+static void on_reply_sent(struct evhttp_request *http, void *argument) {
+    struct server *server = argument;
+    evhttp_connection_set_closecb(evhttp_request_get_connection(http), NULL, NULL);
+    server->replies_open--;
+}
+
+static void on_reply_cut(struct evhttp_connection *connection, void *argument) {
+    (void)connection;
+    struct server *server = argument;
+    server->replies_open--;
+}
+
+/* Takes the request out of the call for its last write. */
+static struct evhttp_request *last_write(struct call *call) {
     struct evhttp_request *http = call->http;
+    struct server *server = call->server;
     let_go(call);
-    if (http) reply_error(http, error);
+    server->replies_open++;
+    evhttp_request_set_on_complete_cb(http, on_reply_sent, server);
+    evhttp_connection_set_closecb(evhttp_request_get_connection(http), on_reply_cut, server);
+    return http;
+}
+
+static void answer_error(struct call *call, const cohort_error *error) {
+    reply_error(last_write(call), error);
     call_free(call);
 }
 
@@ -82,12 +104,15 @@ static void client_gone(struct call *call) {
     if (!call->in_pool) call_free(call);
 }
 
-/* evhttp closed the connection by itself (write failed, timed out). */
+/* evhttp closed the connection by itself (write failed, timed out). A request whose reply was under way it then leaves
+ * to us, without a connection. */
 static void on_connection_closed(struct evhttp_connection *connection, void *argument) {
     (void)connection;
     struct call *call = argument;
+    struct evhttp_request *http = call->http;
     call->http = NULL;
     client_gone(call);
+    if (!evhttp_request_get_connection(http)) evhttp_request_free(http);
 }
 
 /* The peer closed its end while evhttp is not reading. Freeing the connection also frees the request. */
@@ -100,20 +125,25 @@ static void on_peer_closed(evutil_socket_t fd, short what, void *argument) {
     if (connection) evhttp_connection_free(connection);
 }
 
-static void watch_client(struct call *call) {
+static int watch_client(struct call *call) {
     struct evhttp_connection *connection = evhttp_request_get_connection(call->http);
     evhttp_connection_set_closecb(connection, on_connection_closed, call);
     evutil_socket_t fd = bufferevent_getfd(evhttp_connection_get_bufferevent(connection));
     call->closed = event_new(call->server->base, fd, EV_CLOSED | EV_PERSIST, on_peer_closed, call);
-    if (call->closed) event_add(call->closed, NULL);
+    return call->closed ? event_add(call->closed, NULL) : -1;
 }
 
 /* ---- writing ---- */
 
-static size_t unsent(const struct call *call) {
-    struct evhttp_connection *connection = evhttp_request_get_connection(call->http);
-    return evbuffer_get_length(bufferevent_get_output(evhttp_connection_get_bufferevent(connection)));
+static struct bufferevent *socket_of(const struct call *call) {
+    return evhttp_connection_get_bufferevent(evhttp_request_get_connection(call->http));
 }
+
+static size_t unsent(const struct call *call) { return evbuffer_get_length(bufferevent_get_output(socket_of(call))); }
+
+/* evhttp starts to read again with each write, into a buffer without a limit that nobody looks at before the reply has
+ * ended. */
+static void stop_reading(struct call *call) { bufferevent_disable(socket_of(call), EV_READ); }
 
 static void on_sent(struct evhttp_connection *connection, void *argument) {
     (void)connection;
@@ -126,6 +156,7 @@ static void send_raw(struct call *call, const char *bytes, size_t len) {
     evbuffer_add(chunk, bytes, len);
     evhttp_send_reply_chunk_with_cb(call->http, chunk, on_sent, call);
     evbuffer_free(chunk);
+    stop_reading(call);
     call->last_write_s = now_s();
 }
 
@@ -145,14 +176,13 @@ static void begin_stream(struct call *call) {
     evhttp_add_header(headers, "Cache-Control", "no-cache");
     evhttp_add_header(headers, "X-Accel-Buffering", "no");
     evhttp_send_reply_start(call->http, 200, "OK");
+    stop_reading(call);
     call->streaming = 1;
     call->last_write_s = now_s();
 }
 
 static void end_stream(struct call *call) {
-    struct evhttp_request *http = call->http;
-    let_go(call);
-    evhttp_send_reply_end(http);
+    evhttp_send_reply_end(last_write(call));
     call_free(call);
 }
 
@@ -186,9 +216,7 @@ static void finish_whole(struct call *call) {
         err_set(&error, COHORT_E_MEMORY, NULL, "no memory for the reply");
         answer_error(call, &error);
     } else {
-        struct evhttp_request *http = call->http;
-        let_go(call);
-        reply_json(http, 200, body.data, body.len);
+        reply_json(last_write(call), 200, body.data, body.len);
         call_free(call);
     }
     buf_free(&body);
@@ -349,6 +377,9 @@ static int make_choices(struct call *call, cohort_error *err) {
         call->params.sampling.seed = rng_entropy() >> 1;
         call->params.sampling.has_seed = 1;
     }
+    char seed[32];
+    snprintf(seed, sizeof seed, "%lld", (long long)call->params.sampling.seed);
+    evhttp_add_header(evhttp_request_get_output_headers(call->http), "X-Cohort-Seed", seed);
     return 0;
 }
 
@@ -376,11 +407,11 @@ void call_start(struct server *server, const struct dialect *dialect, struct evh
     server->calls_open++;
     int rc = dialect->parse(call, body, &error);
     if (!rc) rc = make_choices(call, &error);
+    if (!rc && watch_client(call) != 0) rc = err_set(&error, COHORT_E_INTERNAL, NULL, "cannot watch the connection");
     if (rc) {
         answer_error(call, &error);
         return;
     }
-    watch_client(call);
     call->in_pool = 1;
     pool_add(server->pool, &call->job);
 }

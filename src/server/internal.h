@@ -27,7 +27,8 @@ struct server {
     _Atomic int aborted;
     struct call *calls;
     struct choice *by_id[ID_BUCKETS];
-    uint64_t calls_open, requests_http, calls_started;
+    uint64_t calls_open, calls_started;
+    uint64_t replies_open; /* made, not all sent */
     int draining, stopping;
     int64_t drain_until_s;
     int64_t started;

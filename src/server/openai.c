@@ -45,6 +45,9 @@ static int add_head(const struct call *call, struct buf *out, const char *object
                       (long long)call->created);
     const char *name = call->server->options.model_name;
     if (!rc) rc = buf_json_string(out, name, strlen(name));
+    cohort_model_info info;
+    cohort_model_get_info(call->server->model, &info);
+    if (!rc) rc = buf_addf(out, ",\"system_fingerprint\":\"cohort-cpu-numerics-%d\"", info.numerics_version);
     return rc;
 }
 

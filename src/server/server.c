@@ -21,7 +21,7 @@
 #include "base/mem.h"
 #include "server/internal.h"
 
-enum { READY_BATCH = 256, JSON_FLAGS = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, STUCK_US = 30 * 1000 * 1000 };
+enum { READY_BATCH = 256, JSON_FLAGS = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, STUCK_US = 120 * 1000 * 1000 };
 
 /* ---- ids ---- */
 
@@ -209,7 +209,9 @@ static void on_request(struct evhttp_request *http, void *argument) {
     struct server *server = argument;
     static const char models[] = "/v1/models/";
     const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(http));
-    server->requests_http++;
+    /* What a client sends ahead while its reply is written stays bounded. */
+    bufferevent_setwatermark(evhttp_connection_get_bufferevent(evhttp_request_get_connection(http)), EV_READ, 0,
+                             SERVER_BODY_MAX + SERVER_HEADERS_MAX);
     for (size_t i = 0; path && i < sizeof routes / sizeof routes[0]; i++)
         if (strcmp(path, routes[i].path) == 0) {
             dispatch(server, http, &routes[i]);
@@ -267,7 +269,7 @@ static void on_tick(evutil_socket_t fd, short what, void *argument) {
         call_tick(call, now);
     }
     if (!server->draining) return;
-    if (server->calls_open == 0) {
+    if (server->calls_open == 0 && server->replies_open == 0) {
         event_base_loopexit(server->base, NULL);
     } else if (now >= server->drain_until_s) {
         for (struct call *call = server->calls; call; call = call->next) call_cancel(call);
@@ -290,9 +292,8 @@ static void on_signal(evutil_socket_t number, short what, void *argument) {
     evhttp_del_accept_socket(server->http, server->socket);
     server->socket = NULL;
     if (server->engine) cohort_engine_drain(server->engine);
-    struct timeval soon = {0, 50000};
-    event_add(server->tick, &soon);
-    if (server->calls_open == 0) event_base_loopexit(server->base, &soon); /* replies under way get written */
+    struct timeval often = {0, 50000};
+    event_add(server->tick, &often);
 }
 
 /* ---- life ---- */

@@ -82,6 +82,14 @@ def test_seeds(server):
     assert len({draw() for _ in range(6)}) > 1  # no seed: fresh entropy
 
 
+def test_the_drawn_seed_is_told(server):
+    body = {"prompt": PROMPT, "max_tokens": 12, "temperature": 1.5, "ignore_eos": True}
+    first = server.post("/v1/completions", body)
+    again = server.complete(PROMPT, 12, temperature=1.5, seed=int(first.headers["X-Cohort-Seed"]))
+    assert again["choices"][0]["text"] == first.json()["choices"][0]["text"]
+    assert first.json()["system_fingerprint"] == again["system_fingerprint"]
+
+
 def test_n_choices_have_their_own_draws(server):
     reply = server.complete(PROMPT, 16, temperature=1.5, seed=3, n=4)
     texts = [choice["text"] for choice in reply["choices"]]

@@ -95,6 +95,48 @@ def test_a_slow_reader_hurts_only_itself(server):
     server.wait_idle(5)
 
 
+def test_a_client_that_sends_on_during_its_stream_is_not_read(start):
+    server = start(*SLOW, "-c", 1000, "-np", 2)
+    s = open_stream(server, {**LONG, "stream": True})
+    server.until("cohort_rows_running", 1)
+    s.recv(100)
+    s.setblocking(False)
+    sent, deadline = 0, time.monotonic() + 1.5
+    while time.monotonic() < deadline and sent < 64 << 20:
+        try:
+            sent += s.send(b"x" * 65536)
+        except BlockingIOError:
+            time.sleep(0.01)
+    assert sent < 16 << 20, sent  # what the kernel holds, not what the server would
+    s.close()
+    server.wait_idle(10)
+
+
+def test_drain_waits_for_a_reader_of_a_large_reply(start):
+    """The reply is made at once, read slowly, and all there although SIGTERM came before its end."""
+    server = start("-c", 1000, "-np", 8, "--queue", 200, "--drain-seconds", 60)
+    body = {"prompt": [[5 + i] for i in range(100)], "max_tokens": 40, "ignore_eos": True, "logprobs": 20, "temperature": 0}
+    data = json.dumps(body).encode()
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.settimeout(120)
+        s.connect(("127.0.0.1", server.port))
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+        got = s.recv(64)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(1)
+        while b"\r\n\r\n" not in got:
+            got += s.recv(4096)
+        head, rest = got.split(b"\r\n\r\n", 1)
+        length = int(next(line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")))
+        while len(rest) < length:
+            block = s.recv(65536)
+            assert block, f"cut after {len(rest)} of {length} bytes"
+            rest += block
+    assert len(json.loads(rest)["choices"]) == 100
+    assert server.process.wait(20) == 0
+
+
 def test_usage_matches_metrics(start):
     server = start("-c", 500, "-np", 4)
     before = server.metric("cohort_generated_tokens_total")
