@@ -41,8 +41,8 @@ static void *load(void *argument) {
         server_abort(l->server);
         return NULL;
     }
-    print_start(l);
     server_attach(l->server, l->model, l->engine);
+    print_start(l); /* behind it: whoever acts on the line finds a server that serves */
     return NULL;
 }
 
