@@ -1,2 +1,4 @@
 cohort_test(pages SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_pages.c ROOMS pages)
-cohort_test(sched SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_sched.c ROOMS sched)
+foreach(subject sched sched_state)
+  cohort_test(${subject} SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_${subject}.c ${CMAKE_CURRENT_SOURCE_DIR}/sched_rig.c ROOMS sched)
+endforeach()
