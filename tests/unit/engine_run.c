@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -17,20 +18,39 @@ static const char *vectors_root(void) {
     return set && *set ? set : COHORT_SOURCE_DIR "/../shared/vectors";
 }
 
-cohort_model *run_open_model(const char *folder, const char *cpu, int threads) {
+static void model_path(const char *folder, char path[4096]) {
+    snprintf(path, 4096, "%s/%s/model.gguf", vectors_root(), folder);
+}
+
+int run_try_model(const char *folder, cohort_model **out, cohort_error *err) {
+    char path[4096];
+    model_path(folder, path);
+    return cohort_model_open(path, NULL, out, err);
+}
+
+static cohort_model *open_with(const char *folder, const cohort_model_options *options) {
     char path[4096];
     cohort_model *model;
-    cohort_model_options options;
     cohort_error err = {0};
-    snprintf(path, sizeof(path), "%s/%s/model.gguf", vectors_root(), folder);
-    FILE *f = fopen(path, "rb");
-    if (!f) return NULL;
-    fclose(f);
+    model_path(folder, path);
+    if (access(path, R_OK) != 0) return NULL;
+    if (cohort_model_open(path, options, &model, &err) != 0) fail_msg("%s: %s", path, err.text);
+    return model;
+}
+
+cohort_model *run_open_model(const char *folder, const char *cpu, int threads) {
+    cohort_model_options options;
     cohort_model_options_defaults(&options);
     options.cpu = cpu;
     options.threads = threads;
-    if (cohort_model_open(path, &options, &model, &err) != 0) fail_msg("%s: %s", path, err.text);
-    return model;
+    return open_with(folder, &options);
+}
+
+cohort_model *run_open_vocabulary(const char *folder) {
+    cohort_model_options options;
+    cohort_model_options_defaults(&options);
+    options.vocab_only = 1;
+    return open_with(folder, &options);
 }
 
 static cohort_engine *opened;

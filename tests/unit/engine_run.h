@@ -24,6 +24,9 @@ struct outcome {
 
 /* The model of a vectors folder, opened with the library; NULL if the vectors are not there. */
 cohort_model *run_open_model(const char *folder, const char *cpu, int threads);
+cohort_model *run_open_vocabulary(const char *folder);
+/* Opening it and nothing else. */
+int run_try_model(const char *folder, cohort_model **out, cohort_error *err);
 /* One engine at a time; a teardown closes what a failed test left open. */
 cohort_engine *run_open_engine(cohort_model *model, const cohort_engine_options *options);
 void run_close(uint32_t grace_ms);

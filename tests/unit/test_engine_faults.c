@@ -284,6 +284,25 @@ static void each_allocation_may_fail(void **state) {
     }
 }
 
+static void each_allocation_of_a_model_may_fail(void **state) {
+    NEEDS_MODEL;
+    uint64_t nth = 0;
+    int code;
+    do {
+        cohort_model *opened;
+        cohort_error err;
+        nth++;
+        mem_fail_at(nth, 0);
+        code = run_try_model("gemma3", &opened, &err);
+        mem_fail_at(0, 0);
+        if (code)
+            assert_int_equal(code, COHORT_E_MEMORY);
+        else
+            cohort_model_close(opened);
+    } while (code);
+    assert_true(nth > 10);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(nan_logits_end_one_row, reset, run_close_engine),
@@ -293,6 +312,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_cancel_takes_one_iteration, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(a_late_end_does_not_show, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(each_allocation_may_fail, reset, run_close_engine),
+        cmocka_unit_test_setup_teardown(each_allocation_of_a_model_may_fail, reset, run_close_engine),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }
