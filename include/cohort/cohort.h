@@ -178,7 +178,8 @@ typedef struct cohort_request {
     size_t size;
     const int32_t *prompt; /* copied; at least one id, each inside the vocabulary */
     size_t prompt_n;
-    uint32_t max_tokens; /* 0 only together with prompt_logprobs; UINT32_MAX: the rest of the context */
+    uint32_t max_tokens; /* 0 only together with prompt_logprobs; UINT32_MAX: as many as the context
+                            and the state budget have room for */
     cohort_sampling sampling;
     const cohort_span *stops; /* copied; at most COHORT_STOPS_MAX, none empty */
     size_t stops_n;

@@ -47,6 +47,7 @@ static void unsignal_ready(struct cohort_engine *e) {
 
 void events_announce(struct cohort_engine *e, struct row *row) {
     pthread_mutex_lock(&e->ready_lock);
+    row->ready_id = atomic_load(&row->id);
     if (!row->ready_queued) {
         row->ready_queued = 1;
         assert(e->ready_n < e->rows_n);
@@ -70,8 +71,8 @@ size_t cohort_ready(struct cohort_engine *e, cohort_id *ids, size_t capacity) {
         e->ready_first = (e->ready_first + 1) % e->rows_n;
         e->ready_n--;
         row->ready_queued = 0;
-        uint64_t id = atomic_load(&row->id);
-        if (id) ids[n++] = id; /* a handle used again is told by its new number, which may have nothing yet */
+        /* A handle that was freed meanwhile, and maybe reserved again, has nothing to say. */
+        if (atomic_load(&row->id) == row->ready_id) ids[n++] = row->ready_id;
     }
     if (e->ready_n == 0 && e->ready_signalled) unsignal_ready(e);
     pthread_mutex_unlock(&e->ready_lock);

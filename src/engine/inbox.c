@@ -151,6 +151,7 @@ int cohort_submit(struct cohort_engine *e, cohort_ticket ticket, const cohort_re
         return err_set(err, COHORT_E_ARGUMENT, "ticket", "not a reserved place, or used before");
     }
     row->state = HANDLE_FILLING;
+    e->active++;
     int code = e->draining ? closed_error(e, err) : 0;
     pthread_mutex_unlock(&e->lock);
 
@@ -161,9 +162,9 @@ int cohort_submit(struct cohort_engine *e, cohort_ticket ticket, const cohort_re
     if (code) {
         give_place_back(e);
         handle_free(e, row);
+        if (--e->active == 0) pthread_cond_broadcast(&e->idle);
     } else {
         row->state = HANDLE_LIVE;
-        e->active++;
         want(e, row, WANT_SUBMIT);
         *out = ticket;
     }

@@ -97,7 +97,7 @@ struct row {
     struct ring ring;
     struct row_final final;
 
-    /* engine */
+    /* engine; fresh from row_fill */
     sched_row sched; /* 0: not handed to the scheduler yet */
     uint8_t finished;
     uint32_t generated;
@@ -114,7 +114,9 @@ struct row {
     const struct ring_event *held; /* the event last taken: its memory is still the caller's */
     uint8_t finish_taken;
 
-    uint8_t ready_queued; /* under engine.ready_lock */
+    /* under engine.ready_lock */
+    uint8_t ready_queued;
+    uint64_t ready_id; /* whose events were announced last */
 };
 
 struct iteration_item {
@@ -173,7 +175,7 @@ struct cohort_engine {
     /* under lock */
     uint32_t free_first, inbox_first, inbox_last;
     uint32_t places; /* taken: reserved or not finished */
-    uint32_t active; /* submitted and not ended */
+    uint32_t active; /* being submitted, or submitted and not ended */
     int draining, stopping;
     cohort_error failure;    /* code 0: none. Why the loop cannot go on */
     struct drained *drained; /* the engine thread's, filled under lock */
@@ -238,6 +240,7 @@ struct metrics_step { /* what a turn's parts took */
 };
 void metrics_step(struct cohort_engine *e, const struct metrics_step *step);
 void metrics_asleep(struct cohort_engine *e);
+void metrics_awake(struct cohort_engine *e);
 void metrics_unhealthy(struct cohort_engine *e);
 
 #endif

@@ -14,12 +14,6 @@
 static void submit_row(struct cohort_engine *e, struct row *row) {
     const struct row_request *r = &row->request;
     cohort_error err = {0};
-    row->sched = 0;
-    row->finished = 0;
-    row->generated = 0;
-    row->admitted_us = row->first_us = row->last_us = 0;
-    /* The answer goes on from the prompt's text, so it keeps its leading space. */
-    detok_init(&row->detok, e->model->tokenizer, r->stops, r->stops_n, 0);
     const struct sched_request wanted = {
         .prompt_n = r->prompt_n, .max_new = r->max_new, .chunk_max = r->chunk_max, .all_outputs = r->prompt_logprobs};
     sched_row name;
@@ -176,6 +170,7 @@ void *loop_main(void *engine) {
             metrics_asleep(e);
         }
         if ((n = inbox_drain(e, !worked)) < 0) break;
+        if (!worked) metrics_awake(e);
         uint64_t begin = clock_us();
         take_wants(e, n);
         worked = turn(e, begin);

@@ -104,6 +104,13 @@ void metrics_asleep(struct cohort_engine *e) {
     pthread_mutex_unlock(&e->metrics_lock);
 }
 
+/* From here on a turn that never ends shows. */
+void metrics_awake(struct cohort_engine *e) {
+    pthread_mutex_lock(&e->metrics_lock);
+    e->last_step_us = clock_us();
+    pthread_mutex_unlock(&e->metrics_lock);
+}
+
 void metrics_unhealthy(struct cohort_engine *e) {
     pthread_mutex_lock(&e->metrics_lock);
     e->metrics.healthy = 0;

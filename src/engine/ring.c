@@ -20,6 +20,8 @@ int ring_init(struct ring *r, uint32_t size) {
 void ring_deinit(struct ring *r) {
     mem_free(r->data);
     r->data = NULL;
+    atomic_store(&r->head, 0);
+    atomic_store(&r->tail, 0);
 }
 
 uint32_t ring_room(const struct ring *r) {

@@ -50,6 +50,26 @@ static int check_fields(const struct cohort_engine *e, const cohort_request *q, 
     return code;
 }
 
+static int fits(const struct cohort_engine *e, const struct row_request *r, uint32_t max_new, cohort_error *err) {
+    const struct sched_request wanted = {
+        .prompt_n = r->prompt_n, .max_new = max_new, .chunk_max = r->chunk_max, .all_outputs = r->prompt_logprobs};
+    return sched_fits(e->sched, &wanted, err);
+}
+
+/* The most tokens, up to `most`, that the state budget has room for behind the prompt; at least 1, which may not fit.
+ */
+static uint32_t most_that_fit(const struct cohort_engine *e, const struct row_request *r, uint32_t most) {
+    uint32_t low = 1, high = most;
+    while (low < high) {
+        uint32_t middle = low + (high - low + 1) / 2;
+        if (fits(e, r, middle, NULL) == 0)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
 /* The budget in numbers: E_CONTEXT and E_CAPACITY. */
 static int check_lengths(const struct cohort_engine *e, struct row_request *r, const cohort_request *q,
                          cohort_error *err) {
@@ -59,14 +79,12 @@ static int check_lengths(const struct cohort_engine *e, struct row_request *r, c
                        "the prompt has %zu tokens and leaves no room to answer; the context is %u", q->prompt_n,
                        context);
     r->prompt_n = (uint32_t)q->prompt_n;
-    r->max_new = q->max_tokens == UINT32_MAX ? context - r->prompt_n : q->max_tokens;
+    r->max_new = q->max_tokens == UINT32_MAX ? most_that_fit(e, r, context - r->prompt_n) : q->max_tokens;
     if (r->max_new > context - r->prompt_n)
         return err_set(err, COHORT_E_CONTEXT, "max_tokens",
                        "a prompt of %u tokens and max_tokens of %u are more than the context of %u", r->prompt_n,
                        r->max_new, context);
-    struct sched_request wanted = {
-        .prompt_n = r->prompt_n, .max_new = r->max_new, .chunk_max = r->chunk_max, .all_outputs = r->prompt_logprobs};
-    return sched_fits(e->sched, &wanted, err);
+    return fits(e, r, r->max_new, err);
 }
 
 /* How many prompt tokens an iteration may take so that their events fit, and what must be free to go on: the results in
@@ -130,8 +148,12 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
         return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a request of %u prompt tokens", r->prompt_n);
     }
     row->final = (struct row_final){.stop_token = -1, .stop_index = -1};
-    row->held = NULL;
-    row->finish_taken = 0;
+    row->sched = 0;
+    row->finished = 0;
+    row->generated = 0;
+    row->admitted_us = row->first_us = row->last_us = 0;
+    /* The answer goes on from the prompt's text, so it keeps its leading space. */
+    detok_init(&row->detok, e->model->tokenizer, r->stops, r->stops_n, 0);
     atomic_store(&row->paused, 0);
     return 0;
 }
@@ -140,6 +162,8 @@ void row_clear(struct row *row) {
     mem_free(row->request.memory);
     row->request.memory = NULL;
     ring_deinit(&row->ring);
+    row->held = NULL;
+    row->finish_taken = 0;
 }
 
 int row_has_room(const struct row *row) { return ring_room(&row->ring) >= row->request.ring_need; }

@@ -115,14 +115,18 @@ static void on_connection_closed(struct evhttp_connection *connection, void *arg
     if (!evhttp_request_get_connection(http)) evhttp_request_free(http);
 }
 
-/* The peer closed its end while evhttp is not reading. Freeing the connection also frees the request. */
-static void on_peer_closed(evutil_socket_t fd, short what, void *argument) {
-    (void)fd;
-    (void)what;
-    struct call *call = argument;
+/* Ends the connection from our side. Freeing it also frees the request. */
+static void hang_up(struct call *call) {
     struct evhttp_connection *connection = evhttp_request_get_connection(call->http);
     client_gone(call); /* takes our callbacks off first */
     if (connection) evhttp_connection_free(connection);
+}
+
+/* The peer closed its end while evhttp is not reading. */
+static void on_peer_closed(evutil_socket_t fd, short what, void *argument) {
+    (void)fd;
+    (void)what;
+    hang_up(argument);
 }
 
 static int watch_client(struct call *call) {
@@ -147,13 +151,16 @@ static void stop_reading(struct call *call) { bufferevent_disable(socket_of(call
 
 static void on_sent(struct evhttp_connection *connection, void *argument) {
     (void)connection;
-    call_pump(argument);
+    struct call *call = argument;
+    call->drained_s = now_s();
+    call_pump(call);
 }
 
 static void send_raw(struct call *call, const char *bytes, size_t len) {
     struct evbuffer *chunk = evbuffer_new();
     if (!chunk) return;
     evbuffer_add(chunk, bytes, len);
+    if (unsent(call) == 0) call->drained_s = now_s();
     evhttp_send_reply_chunk_with_cb(call->http, chunk, on_sent, call);
     evbuffer_free(chunk);
     stop_reading(call);
@@ -178,7 +185,7 @@ static void begin_stream(struct call *call) {
     evhttp_send_reply_start(call->http, 200, "OK");
     stop_reading(call);
     call->streaming = 1;
-    call->last_write_s = now_s();
+    call->last_write_s = call->drained_s = now_s();
 }
 
 static void end_stream(struct call *call) {
@@ -276,8 +283,13 @@ void call_pump(struct call *call) {
 }
 
 void call_tick(struct call *call, int64_t now) {
-    if (call->streaming && call->http && now - call->last_write_s >= SERVER_COMMENT_S && unsent(call) == 0)
+    if (!call->streaming || !call->http) return;
+    if (unsent(call) > 0) {
+        /* A reader that takes a byte now and then would hold its row's place and pages for ever. */
+        if (now - call->drained_s >= SERVER_STALL_S) hang_up(call);
+    } else if (now - call->last_write_s >= SERVER_COMMENT_S) {
         send_raw(call, ": still working\n\n", 17);
+    }
 }
 
 void call_cancel(struct call *call) {

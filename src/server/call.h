@@ -89,7 +89,7 @@ struct call {
     int64_t created;
     cohort_error error; /* set by the helper: answered instead of the reply */
     int in_pool, gone, streaming;
-    int64_t last_write_s;
+    int64_t last_write_s, drained_s; /* when something was written, and when all of it was last gone */
 };
 
 /* Entry points from the routes: parses `body` (owned from here on) and starts the call, or answers an error. */

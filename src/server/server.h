@@ -14,6 +14,7 @@ enum {
     SERVER_CHOICES_MAX = 128,          /* prompts * n of one request */
     SERVER_HELPERS = 2,                /* tokenising threads */
     SERVER_IDLE_S = 120,               /* idle connections and clients that do not read are closed after this */
+    SERVER_STALL_S = 120,              /* a stream whose unsent bytes were never all gone for this long is ended */
     SERVER_COMMENT_S = 5,              /* silence in a stream before a comment line */
     SERVER_RESULT_BYTES_MAX = 64 << 20 /* text collected for a reply that is not streamed */
 };
