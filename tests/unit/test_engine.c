@@ -338,6 +338,14 @@ static void what_can_never_fit_is_refused(void **state) {
     run_request(engine, &q, &out);
     assert_int_equal(out.ids_n, 28);
     outcome_free(&out);
+    /* An open budget is what there is room for. */
+    greedy_request(&q, 0, 100, UINT32_MAX);
+    run_request(engine, &q, &out);
+    assert_int_equal(out.ids_n, 28);
+    assert_int_equal(out.finish, COHORT_FINISH_LENGTH);
+    outcome_free(&out);
+    greedy_request(&q, 0, 128, UINT32_MAX);
+    assert_int_equal(submit_error(engine, &q, &err), COHORT_E_CAPACITY);
     run_close(1000);
 }
 
@@ -599,6 +607,28 @@ static void readiness_is_announced(void **state) {
     run_close(1000);
 }
 
+/* Events of a request that was dropped unread are not told under the name of the next one with its handle. */
+static void readiness_of_dropped_requests_is_not_told(void **state) {
+    NEEDS_MODEL;
+    cohort_engine_options o = options();
+    cohort_engine *engine = run_open_engine(model, &o);
+    cohort_request q;
+    cohort_id ready[4];
+    cohort_ticket ticket;
+    struct pollfd fd = {.fd = cohort_event_fd(engine), .events = POLLIN};
+    greedy_request(&q, 0, 5, 2);
+    cohort_id id = run_submit(engine, &q);
+    assert_int_equal(poll(&fd, 1, 60000), 1);
+    RUN_UNTIL(cohort_engine_idle(engine));
+    cohort_drop(engine, id);
+    assert_int_equal(cohort_reserve(engine, &ticket, NULL), 0);
+    assert_int_equal(cohort_ready(engine, ready, 4), 0);
+    cohort_event event;
+    assert_int_not_equal(cohort_next(engine, ticket, &event), COHORT_OK);
+    cohort_unreserve(engine, ticket);
+    run_close(1000);
+}
+
 static void metrics_add_up(void **state) {
     NEEDS_MODEL;
     cohort_engine_options o = options();
@@ -700,6 +730,7 @@ int main(void) {
         cmocka_unit_test_teardown(cancelling_ends_one_request, run_close_engine),
         cmocka_unit_test_teardown(closing_ends_everything, run_close_engine),
         cmocka_unit_test_teardown(readiness_is_announced, run_close_engine),
+        cmocka_unit_test_teardown(readiness_of_dropped_requests_is_not_told, run_close_engine),
         cmocka_unit_test_teardown(metrics_add_up, run_close_engine),
         cmocka_unit_test_teardown(an_idle_engine_sleeps, run_close_engine),
         cmocka_unit_test_teardown(options_are_checked_and_reported, run_close_engine),
