@@ -224,10 +224,12 @@ static void a_late_end_does_not_show(void **state) {
     uint32_t stopped = 0;
     for (int pipeline = 0; pipeline < 2; pipeline++) {
         cohort_engine *engine = open_engine(4, pipeline);
+        uint64_t generated = 0;
         for (uint32_t i = 0; i < 8; i++) {
             cohort_request q;
             make_request(i, &q);
             run_request(engine, &q, pipeline ? &got : &want[i]);
+            generated += want[i].stats.generated_tokens;
             if (!pipeline) {
                 stopped += want[i].finish == COHORT_FINISH_STOP;
                 if (want[i].finish == COHORT_FINISH_STOP) {
@@ -239,6 +241,9 @@ static void a_late_end_does_not_show(void **state) {
             outcome_assert_equal(&want[i], &got, "pipelined");
             outcome_free(&got);
         }
+        cohort_metrics m;
+        RUN_UNTIL((cohort_metrics_get(engine, &m), m.last_iteration_us_ago == 0)); /* all is delivered */
+        assert_int_equal(m.generated_tokens, generated);
         run_close(1000);
     }
     for (uint32_t i = 0; i < 8; i++) outcome_free(&want[i]);
