@@ -7,7 +7,4 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(${avx2} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-O3;-DNDEBUG;-fno-sanitize=all")
   set_source_files_properties(${avx512} PROPERTIES COMPILE_OPTIONS
     "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mfma;-mf16c;-mprefer-vector-width=512;-O3;-DNDEBUG;-fno-sanitize=all")
-  if(COHORT_SANITIZE)
-    set_property(SOURCE ${avx2} ${avx512} APPEND PROPERTY COMPILE_OPTIONS "-O1;-DCOHORT_KERNELS_SMALL")
-  endif()
 endif()
