@@ -117,11 +117,11 @@ void deliver_iteration(struct cohort_engine *e, struct iteration *it) {
     for (uint32_t i = 0; i < it->n_items; i++) {
         const struct iteration_item *item = &it->items[i];
         struct row *row = item->row;
-        if (atomic_load(&row->id) != item->id || row->finished) continue; /* it ended before this iteration */
+        if (atomic_load(&row->id) != item->id) continue; /* it ended and was dropped: the handle may be another's */
         uint32_t first_pos = item->pos + item->n_tokens - item->n_outputs;
         for (uint32_t j = 0; item->scores && j < item->n_outputs && !row->finished; j++)
             deliver_prompt(e, row, first_pos + j, &it->scores[item->first_output + j]);
-        if (row->finished) continue;
+        if (row->finished) continue; /* now, or before this iteration */
         if (item->samples)
             deliver_token(e, row, &it->samples[i], it->done_us);
         else if (row->request.max_new == 0 && item->pos + item->n_tokens == row->request.prompt_n)
