@@ -65,7 +65,7 @@ static size_t decode_spaces(const char *s, size_t n, char *out) {
 /* Looks for a U+2581 behind another character in a token that merging can make. */
 static void note_joins(struct tokenizer *t, const char *s, size_t n) {
     const char *end = s + n, *at = s;
-    while (at + 3 <= end && (at = memchr(at, space_mark[0], (size_t)(end - at)))) {
+    while (at + 3 <= end && (at = memchr(at, (unsigned char)space_mark[0], (size_t)(end - at)))) {
         int mark = at + 3 <= end && memcmp(at, space_mark, 3) == 0;
         int behind_mark = at - s >= 3 && memcmp(at - 3, space_mark, 3) == 0;
         if (mark && at > s && !behind_mark) t->joins_space[(uint8_t)at[-1]] = 1;
