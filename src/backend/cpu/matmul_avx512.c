@@ -7,7 +7,7 @@
 
 #include "backend/cpu/pack.h"
 
-enum { INT_GROUPS = 2, INT_ROWS = 6, FLOAT_ROWS = 4 };
+enum { PASS_GROUPS = 2, INT_GROUPS = 2, INT_ROWS = 6, FLOAT_ROWS = 4 };
 
 struct panel_codes {
     const uint8_t *at; /* [block][slab][64]: `room`, or the packed weights themselves if they are w + 128 */
@@ -48,40 +48,44 @@ LANES_INLINE __m512i slab_codes(const uint8_t *block, int bits, int slab) {
 }
 
 /* `table`: the weights of the codes, or NULL: code - zero. */
-LANES_INLINE void unpack(uint8_t *to, const uint8_t *from, uint32_t blocks, int bits, int zero, const int8_t *table) {
+LANES_INLINE void unpack(struct panel *p, const uint8_t *from, uint32_t blocks, int bits, int zero,
+                         const int8_t *table) {
     __m512i weights = table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table)) : _mm512_setzero_si512();
     __m512i offset = _mm512_set1_epi8((char)(128 - zero));
-    for (uint32_t b = 0; b < blocks; b++) {
+    size_t bytes = (size_t)64 * (size_t)bits;
+    for (uint32_t b = 0; b < blocks; b++, from += bytes) {
+        panel_prefetch(p, b);
         UNROLL for (int s = 0; s < 8; s++) {
-            __m512i v = slab_codes(from + (size_t)b * 64 * (size_t)bits, bits, s);
+            __m512i v = slab_codes(from, bits, s);
             if (table) v = _mm512_shuffle_epi8(weights, v);
-            _mm512_storeu_si512(to + (size_t)b * 512 + 64 * s, _mm512_add_epi8(v, offset));
+            _mm512_storeu_si512(p->codes.room + (size_t)b * 512 + 64 * s, _mm512_add_epi8(v, offset));
         }
     }
 }
 
-static void codes_unpack(const struct packed *w, struct panel_codes *p, const uint8_t *from, uint32_t blocks) {
+static void codes_prepare(const struct packed *w, struct panel *p, const uint8_t *from, uint32_t blocks,
+                          uint32_t n_rows) {
     const struct pack_form *f = w->form;
-    p->at = f->bits == 8 ? from : p->room;
+    p->codes.at = f->bits == 8 ? from : p->codes.room;
     if (f->codebook) {
-        unpack(p->room, from, blocks, 4, 0, f->codebook);
+        unpack(p, from, blocks, 4, 0, f->codebook);
         return;
     }
     switch (f->bits) {
     case 2:
-        unpack(p->room, from, blocks, 2, f->zero, NULL);
+        unpack(p, from, blocks, 2, f->zero, NULL);
         break;
     case 3:
-        unpack(p->room, from, blocks, 3, f->zero, NULL);
+        unpack(p, from, blocks, 3, f->zero, NULL);
         break;
     case 4:
-        unpack(p->room, from, blocks, 4, f->zero, NULL);
+        unpack(p, from, blocks, 4, f->zero, NULL);
         break;
     case 5:
-        unpack(p->room, from, blocks, 5, f->zero, NULL);
+        unpack(p, from, blocks, 5, f->zero, NULL);
         break;
     case 6:
-        unpack(p->room, from, blocks, 6, f->zero, NULL);
+        unpack(p, from, blocks, 6, f->zero, NULL);
         break;
     }
 }
@@ -96,12 +100,13 @@ LANES_INLINE __m512i splat_q(const struct act_block *a, int slab) {
 
 /* float(sum of q) of a part, exactly. */
 LANES_INLINE lanes splat_sum(const struct act_block *a, int part) {
-    return lanes_mul(_mm512_cvtepi32_ps(_mm512_set1_epi32(a->start[part])), lanes_splat(-1.0f / 128));
+    /* Negated as an integer: a sum of zero stays +0, as the reference has it. */
+    return lanes_mul(_mm512_cvtepi32_ps(_mm512_set1_epi32(-a->start[part])), lanes_splat(1.0f / 128));
 }
 
 /* Adds a scale group to the chains: slabs [first, end), whose sums start at `part`, and set `set` of the scales. */
-LANES_INLINE void add_scale_group(const struct tile *t, int R, int G, uint32_t b, int first, int end, int part,
-                                  uint32_t set, lanes acc[][INT_GROUPS]) {
+TILE_INLINE void add_scale_group(const struct tile *t, int R, int G, uint32_t b, int first, int end, int part,
+                                 uint32_t set, lanes acc[][INT_GROUPS]) {
     __m512i sum[INT_ROWS][INT_GROUPS], w[INT_GROUPS];
     UNROLL for (int r = 0; r < R; r++) {
         UNROLL for (int g = 0; g < G; g++) sum[r][g] = _mm512_set1_epi32(act_at(t, r, b)->start[part]);
@@ -122,13 +127,17 @@ LANES_INLINE void add_scale_group(const struct tile *t, int R, int G, uint32_t b
     }
 }
 
-LANES_INLINE void tile(const struct tile *t, int R, int G, int cols, int has_min) {
+TILE_INLINE void tile(const struct tile *t, int R, int G, int cols, int has_min) {
     int sets = PACK_BLOCK / cols;
     lanes acc[INT_ROWS][INT_GROUPS];
     UNROLL for (int r = 0; r < R; r++) {
         UNROLL for (int g = 0; g < G; g++) acc[r][g] = lanes_load(TILE_CHAINS(t, r, g));
     }
     for (uint32_t b = 0; b < t->blocks; b++) {
+        UNROLL for (int g = 0; g < G; g++) {
+            const struct panel_codes *codes = &t->panel[g].codes;
+            if (codes->at != codes->room) panel_prefetch(&t->panel[g], b);
+        }
         UNROLL for (int i = 0; i < sets; i++) {
             uint32_t set = b * (uint32_t)sets + (uint32_t)i;
             add_scale_group(t, R, G, b, i * cols / 4, (i + 1) * cols / 4, sets == 1 ? 0 : 1 + i, set, acc);
@@ -172,7 +181,7 @@ SHAPE(min_16, 16, 1)
 static const tile_fn tiles[2][2][INT_GROUPS][INT_ROWS] = {{GROUPS_OF(plain_32), GROUPS_OF(plain_16)},
                                                           {GROUPS_OF(min_32), GROUPS_OF(min_16)}};
 
-static tile_fn tile_find(const struct packed *w, uint32_t n_groups, uint32_t n_rows) {
+static tile_fn tile_find(const struct packed *w, const struct panel *p, uint32_t n_groups, uint32_t n_rows) {
     return tiles[w->form->has_min][w->form->scale_cols == 16][n_groups - 1][n_rows - 1];
 }
 

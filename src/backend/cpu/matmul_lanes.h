@@ -2,14 +2,15 @@
  * weights, and the walk over output groups, panels and tiles of rows. It is included by matmul_LEVEL.c behind
  * lanes_LEVEL.h and the level's definitions:
  *
+ *     PASS_GROUPS           output groups that share a pass over the rows, for integer weights
  *     INT_GROUPS, INT_ROWS, FLOAT_ROWS    output groups and rows that one tile takes at most
  *     struct panel_codes    a panel's codes as the level's tiles want them
  *     lanes_load_factor(p, is_signed), lanes_load_bf16(p)
- *     codes_unpack, tile_find    declared below
+ *     codes_prepare, tile_find    declared below
  *
- * Integer weights go through a panel in the L1 cache: eight blocks of columns of an output group, unpacked to bytes,
- * their scales widened. Tiles of rows run over the panel; their fp32 chains wait in memory between panels. One row goes
- * the same way, so there is one set of kernels: unpacking is far faster than memory. */
+ * Integer weights go through a panel in the L1 cache: eight blocks of columns of an output group, their scales widened,
+ * and their codes unpacked to bytes if that pays for the number of rows. Tiles of rows run over the panel; their fp32
+ * chains wait in memory between panels. */
 #ifndef BACKEND_CPU_MATMUL_LANES_H
 #define BACKEND_CPU_MATMUL_LANES_H
 
@@ -18,20 +19,31 @@
 #include "backend/cpu/act.h"
 #include "backend/cpu/kernels.h"
 
+/* Tiles are copied for every number of rows and unrolled. The emulation of AVX-512 would take minutes to compile that,
+ * so there they stay single functions with loops. */
+#if defined(COHORT_KERNELS_SMALL)
+#define UNROLL
+#define TILE_INLINE static __attribute__((noinline))
+#else
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
+#define TILE_INLINE LANES_INLINE
 #endif
 
 enum {
     PANEL = PACK_SUPER,                   /* blocks of columns in a panel */
     PANEL_SETS = PANEL * PACK_BLOCK / 16, /* sets of scales in a panel, at most */
     ROWS = 64,                            /* rows whose chains wait in memory at a time */
-    GROUPS = 2                            /* output groups that a pass over the rows takes at most */
+    FLOAT_GROUPS = 2,                     /* output groups of a tile of float weights, or one */
+    GROUPS = PASS_GROUPS > FLOAT_GROUPS ? PASS_GROUPS : FLOAT_GROUPS
 };
 
 struct panel {
+    uintptr_t ahead;   /* packed codes that will be wanted next ... */
+    size_t ahead_step; /* ... and how many bytes of them per block of this panel */
     _Alignas(64) struct panel_codes codes;
     _Alignas(64) float scale[PANEL_SETS][PACK_OUTPUTS], minimum[PANEL_SETS][PACK_OUTPUTS];
 };
@@ -50,10 +62,18 @@ struct tile {
 
 typedef void (*tile_fn)(const struct tile *t);
 
-/* What multiplies n_groups (1 .. INT_GROUPS) panels of w by n_rows (1 .. INT_ROWS) rows. */
-static tile_fn tile_find(const struct packed *w, uint32_t n_groups, uint32_t n_rows);
-/* Unpacks 1 .. PANEL blocks. */
-static void codes_unpack(const struct packed *w, struct panel_codes *to, const uint8_t *from, uint32_t blocks);
+/* What multiplies n_groups (1 .. INT_GROUPS) panels by n_rows (1 .. INT_ROWS) rows. */
+static tile_fn tile_find(const struct packed *w, const struct panel *p, uint32_t n_groups, uint32_t n_rows);
+/* Readies 1 .. PANEL blocks of codes for products with n_rows rows. Whoever reads the packed codes, this or the tiles,
+ * calls panel_prefetch for each block. */
+static void codes_prepare(const struct packed *w, struct panel *to, const uint8_t *from, uint32_t blocks,
+                          uint32_t n_rows);
+
+/* So that memory works while the processor does. May name addresses behind the end: a prefetch never faults. */
+LANES_INLINE void panel_prefetch(const struct panel *p, uint32_t block) {
+    uintptr_t at = p->ahead + block * p->ahead_step;
+    for (size_t i = 0; i < p->ahead_step; i += 64) __builtin_prefetch((const void *)(at + i));
+}
 
 LANES_INLINE const struct act_block *act_at(const struct tile *t, int row, uint32_t block) {
     return (const struct act_block *)(t->acts + (size_t)row * t->act_stride) + block;
@@ -61,9 +81,10 @@ LANES_INLINE const struct act_block *act_at(const struct tile *t, int row, uint3
 
 /* ---- Panels ---- */
 
-static void block_scales_unpack(const struct pack_form *f, struct panel *p, const uint8_t *from, uint32_t blocks) {
+static void block_scales_unpack(const struct packed *w, struct panel *p, const uint8_t *from, uint32_t blocks) {
+    const struct pack_form *f = w->form;
     for (uint32_t b = 0; b < blocks; b++) {
-        const uint16_t *set = (const uint16_t *)(from + b * (f->has_min ? 64 : 32));
+        const uint16_t *set = (const uint16_t *)(from + b * w->scale_step);
         lanes_store(p->scale[b], f->scales == SCALES_BF16 ? lanes_load_bf16(set) : lanes_load_half(set));
         if (f->has_min) lanes_store(p->minimum[b], lanes_load_half(set + PACK_OUTPUTS));
     }
@@ -82,48 +103,50 @@ static void super_scales_unpack(const struct pack_form *f, struct panel *p, cons
         lanes_store(p->minimum[i], lanes_mul(minimum, lanes_load_factor(factors + (sets + i) * PACK_OUTPUTS, 0)));
 }
 
-/* Blocks [first, first + blocks) of a group; first is a multiple of PANEL. */
-static void panel_unpack(const struct packed *w, struct panel *p, uint32_t group, uint32_t first, uint32_t blocks) {
-    const struct pack_form *f = w->form;
-    const uint8_t *scales = (const uint8_t *)w->data + group * w->group_bytes;
-    codes_unpack(w, &p->codes, scales + w->scale_bytes + first * w->block_bytes, blocks);
-    if (f->scales == SCALES_SUPER) {
-        size_t super_bytes = 16u * (2 + PANEL * PACK_BLOCK / f->scale_cols) * (f->has_min ? 2 : 1);
-        super_scales_unpack(f, p, scales + first / PANEL * super_bytes, blocks);
-    } else {
-        block_scales_unpack(f, p, scales + first * (f->has_min ? 64 : 32), blocks);
+/* Behind this panel comes the group's next, or the first one of the group that is PASS_GROUPS further, its scales
+ * before it. */
+static void ahead_find(const struct packed *w, struct panel *p, uint32_t group, uint32_t first, uint32_t blocks) {
+    uint32_t all = w->cols / PACK_BLOCK, next = first + blocks < all ? all - first - blocks : all;
+    uintptr_t at = (uintptr_t)w->data + group * w->group_bytes + w->scale_bytes + (first + blocks) * w->block_bytes;
+    size_t bytes = (next < PANEL ? next : PANEL) * w->block_bytes;
+    if (first + blocks == all) {
+        at += (PASS_GROUPS - 1) * w->group_bytes;
+        bytes += w->scale_bytes;
     }
+    p->ahead = at;
+    p->ahead_step = (bytes / blocks + 63) & ~(size_t)63;
 }
 
-/* Asks for the panel behind this one, so that memory works while the processor does. May run past the end: a prefetch
- * never faults. */
-static void panel_prefetch(const struct packed *w, uint32_t group, uint32_t first) {
-    size_t bytes = PANEL * w->block_bytes;
-    const char *at = (const char *)w->data + group * w->group_bytes + w->scale_bytes + first * w->block_bytes + bytes;
-    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i);
+/* Blocks [first, first + blocks) of a group; first is a multiple of PANEL. */
+static void panel_prepare(const struct packed *w, struct panel *p, uint32_t group, uint32_t first, uint32_t blocks,
+                          uint32_t n_rows) {
+    const uint8_t *scales = (const uint8_t *)w->data + group * w->group_bytes;
+    ahead_find(w, p, group, first, blocks);
+    codes_prepare(w, p, scales + w->scale_bytes + first * w->block_bytes, blocks, n_rows);
+    if (w->form->scales == SCALES_SUPER)
+        super_scales_unpack(w->form, p, scales + first / PACK_SUPER * w->scale_step, blocks);
+    else
+        block_scales_unpack(w, p, scales + first * w->scale_step, blocks);
 }
 
 /* ---- A pass: a few output groups times up to ROWS rows ---- */
 
 static void pass_int(const struct packed *w, uint32_t group, uint32_t n_groups, const char *acts, size_t act_stride,
                      uint32_t n_rows, chains *acc) {
-    struct panel panels[GROUPS];
+    struct panel panels[PASS_GROUPS];
     struct tile t = {.act_stride = act_stride};
     uint32_t blocks = w->cols / PACK_BLOCK;
     memset(acc, 0, n_rows * sizeof *acc);
     for (uint32_t first = 0; first < blocks; first += PANEL) {
         t.blocks = blocks - first < PANEL ? blocks - first : PANEL;
-        for (uint32_t g = 0; g < n_groups; g++) {
-            panel_prefetch(w, group + g, first);
-            panel_unpack(w, &panels[g], group + g, first, t.blocks);
-        }
+        for (uint32_t g = 0; g < n_groups; g++) panel_prepare(w, &panels[g], group + g, first, t.blocks, n_rows);
         for (uint32_t r = 0; r < n_rows; r += INT_ROWS) {
             uint32_t tile_rows = n_rows - r < INT_ROWS ? n_rows - r : INT_ROWS;
             t.acts = acts + r * act_stride + first * sizeof(struct act_block);
             for (uint32_t g = 0; g < n_groups; g += INT_GROUPS) {
                 t.panel = &panels[g];
                 t.acc = acc[r][g];
-                tile_find(w, n_groups - g < INT_GROUPS ? n_groups - g : INT_GROUPS, tile_rows)(&t);
+                tile_find(w, t.panel, n_groups - g < INT_GROUPS ? n_groups - g : INT_GROUPS, tile_rows)(&t);
             }
         }
     }
@@ -134,11 +157,11 @@ LANES_INLINE lanes float_weights(const char *at, enum dtype type) {
     return type == DTYPE_F16 ? lanes_load_half((const uint16_t *)at) : lanes_load_bf16((const uint16_t *)at);
 }
 
-LANES_INLINE void float_tile(const struct packed *w, uint32_t group, int G, const char *acts, size_t act_stride, int R,
-                             chains *to, enum dtype type) {
+TILE_INLINE void float_tile(const struct packed *w, uint32_t group, int G, const char *acts, size_t act_stride, int R,
+                            chains *to, enum dtype type) {
     const char *from = (const char *)w->data + group * w->group_bytes;
     size_t step = PACK_OUTPUTS * (type == DTYPE_F32 ? 4 : 2);
-    lanes acc[FLOAT_ROWS][GROUPS], column[GROUPS];
+    lanes acc[FLOAT_ROWS][FLOAT_GROUPS], column[FLOAT_GROUPS];
     UNROLL for (int r = 0; r < R; r++) UNROLL for (int g = 0; g < G; g++) acc[r][g] = lanes_splat(0);
     for (size_t k = 0; k < w->cols; k++) {
         UNROLL for (int g = 0; g < G; g++) column[g] =
@@ -162,8 +185,8 @@ LANES_INLINE void float_tiles(const struct packed *w, uint32_t group, int G, con
 #define FLOAT_PASS(name, type)                                                                                         \
     static void name(const struct packed *w, uint32_t group, uint32_t n_groups, const char *acts, size_t act_stride,   \
                      uint32_t n_rows, chains *acc) {                                                                   \
-        if (n_groups == GROUPS)                                                                                        \
-            float_tiles(w, group, GROUPS, acts, act_stride, n_rows, acc, type);                                        \
+        if (n_groups == FLOAT_GROUPS)                                                                                  \
+            float_tiles(w, group, FLOAT_GROUPS, acts, act_stride, n_rows, acc, type);                                  \
         else                                                                                                           \
             float_tiles(w, group, 1, acts, act_stride, n_rows, acc, type);                                             \
     }
@@ -171,7 +194,6 @@ FLOAT_PASS(pass_f32, DTYPE_F32)
 FLOAT_PASS(pass_f16, DTYPE_F16)
 FLOAT_PASS(pass_bf16, DTYPE_BF16)
 #undef FLOAT_PASS
-_Static_assert(GROUPS == 2, "a pass takes GROUPS or one");
 
 static void chains_store(const struct packed *w, uint32_t group, uint32_t n_groups, chains *acc, uint32_t n_rows,
                          float *y, size_t y_stride) {
@@ -190,11 +212,13 @@ static void chains_store(const struct packed *w, uint32_t group, uint32_t n_grou
 static void matmul(const struct packed *w, uint32_t first, uint32_t end, const void *acts, size_t act_stride,
                    uint32_t n_rows, float *y, size_t y_stride) {
     _Alignas(64) chains acc[ROWS];
-    for (uint32_t group = first; group < end; group += GROUPS) {
-        uint32_t n_groups = end - group < GROUPS ? end - group : GROUPS;
+    uint32_t step = w->kind == PACK_INT ? PASS_GROUPS : FLOAT_GROUPS;
+    for (uint32_t group = first; group < end; group += step) {
+        uint32_t n_groups = end - group < step ? end - group : step;
         for (uint32_t row = 0; row < n_rows; row += ROWS) {
             uint32_t n = n_rows - row < ROWS ? n_rows - row : ROWS;
             const char *from = (const char *)acts + row * act_stride;
+            for (uint32_t r = 0; r < n; r++) __builtin_prefetch(y + (row + r) * y_stride + group * PACK_OUTPUTS, 1);
             (w->kind == PACK_INT    ? pass_int
              : w->type == DTYPE_F32 ? pass_f32
              : w->type == DTYPE_F16 ? pass_f16

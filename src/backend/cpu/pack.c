@@ -39,20 +39,11 @@ static size_t float_bytes(enum dtype type) {
     return type == DTYPE_F32 ? 4 : type == DTYPE_F16 || type == DTYPE_BF16 ? 2 : 0;
 }
 
-/* Bytes of the scales of one superblock. */
-static size_t super_bytes(const struct pack_form *f) {
-    size_t sets = PACK_SUPER * PACK_BLOCK / f->scale_cols;
-    return PACK_OUTPUTS * (2 + sets) * (f->has_min ? 2 : 1);
-}
-
-/* Bytes of the scales of one block, where they are by block. */
-static size_t block_scale_bytes(const struct pack_form *f) {
-    return PACK_OUTPUTS * 2 * (PACK_BLOCK / f->scale_cols) * (f->has_min ? 2 : 1);
-}
-
-static size_t scale_section_bytes(const struct pack_form *f, size_t blocks) {
-    if (f->scales == SCALES_SUPER) return round_up_64((blocks + PACK_SUPER - 1) / PACK_SUPER * super_bytes(f));
-    return round_up_64(blocks * block_scale_bytes(f));
+/* Bytes of the scales of one superblock or block. */
+static size_t scale_step(const struct pack_form *f) {
+    size_t sets = (f->scales == SCALES_SUPER ? PACK_SUPER : 1) * PACK_BLOCK / f->scale_cols;
+    size_t per_output = f->scales == SCALES_SUPER ? 2 + sets : 2 * sets;
+    return PACK_OUTPUTS * per_output * (f->has_min ? 2 : 1);
 }
 
 int pack_plan(struct packed *p, enum dtype type, uint32_t rows, uint32_t cols) {
@@ -73,7 +64,9 @@ int pack_plan(struct packed *p, enum dtype type, uint32_t rows, uint32_t cols) {
     size_t blocks = cols / PACK_BLOCK;
     p->kind = PACK_INT;
     p->form = &forms[type];
-    p->scale_bytes = scale_section_bytes(p->form, blocks);
+    p->scale_step = scale_step(p->form);
+    p->scale_bytes =
+        round_up_64(cols / (p->form->scales == SCALES_SUPER ? info->block_elements : PACK_BLOCK) * p->scale_step);
     p->block_bytes = (size_t)64 * p->form->bits;
     p->group_bytes = p->scale_bytes + blocks * p->block_bytes;
     return 0;
@@ -112,10 +105,8 @@ static int get_code(const uint8_t *block, int bits, int output, int col) {
     return code;
 }
 
-static void put_super_scales(const struct pack_form *f, uint8_t *scales, size_t super, int output,
-                             const struct unpacked *u) {
+static void put_super_scales(const struct pack_form *f, uint8_t *at, int output, const struct unpacked *u) {
     int sets = PACK_SUPER * PACK_BLOCK / f->scale_cols;
-    uint8_t *at = scales + super * super_bytes(f);
     memcpy(at + 2 * output, &u->d, 2);
     at += 2 * PACK_OUTPUTS;
     if (f->has_min) {
@@ -128,11 +119,9 @@ static void put_super_scales(const struct pack_form *f, uint8_t *scales, size_t 
     }
 }
 
-static void put_block_scales(const struct pack_form *f, uint8_t *scales, size_t block, int output,
-                             const struct unpacked *u) {
-    uint8_t *at = scales + block * block_scale_bytes(f) + 2 * output;
-    memcpy(at, &u->d, 2);
-    if (f->has_min) memcpy(at + 2 * PACK_OUTPUTS, &u->m, 2);
+static void put_block_scales(const struct pack_form *f, uint8_t *at, int output, const struct unpacked *u) {
+    memcpy(at + 2 * output, &u->d, 2);
+    if (f->has_min) memcpy(at + 2 * (PACK_OUTPUTS + output), &u->m, 2);
 }
 
 static void pack_int_output(const struct packed *p, const uint8_t *row, uint8_t *group, int output) {
@@ -142,10 +131,11 @@ static void pack_int_output(const struct packed *p, const uint8_t *row, uint8_t 
     struct unpacked u;
     for (uint32_t i = 0; i < units; i++) {
         unpack(row + (size_t)i * info->block_bytes, &u);
+        uint8_t *scales = group + i * p->scale_step;
         if (p->form->scales == SCALES_SUPER)
-            put_super_scales(p->form, group, i, output, &u);
+            put_super_scales(p->form, scales, output, &u);
         else
-            put_block_scales(p->form, group, i, output, &u);
+            put_block_scales(p->form, scales, output, &u);
         uint8_t *block = group + p->scale_bytes + (size_t)i * per_unit * p->block_bytes;
         for (uint32_t b = 0; b < per_unit; b++)
             put_codes(block + b * p->block_bytes, p->form->bits, output, u.code + b * PACK_BLOCK);
@@ -183,10 +173,9 @@ static float read_half(const uint8_t *at) {
     return half_to_float(v);
 }
 
-static void read_super_scales(const struct pack_form *f, const uint8_t *scales, uint32_t block,
-                              struct pack_values *out) {
+/* `d` is where the superblock of the block begins. */
+static void read_super_scales(const struct pack_form *f, const uint8_t *d, uint32_t block, struct pack_values *out) {
     int sets = PACK_SUPER * PACK_BLOCK / f->scale_cols, per_block = PACK_BLOCK / f->scale_cols;
-    const uint8_t *d = scales + block / PACK_SUPER * super_bytes(f);
     const uint8_t *factors = d + 2 * PACK_OUTPUTS * (f->has_min ? 2 : 1);
     for (int g = 0; g < per_block; g++) {
         const uint8_t *factor = factors + ((int)(block % PACK_SUPER) * per_block + g) * PACK_OUTPUTS;
@@ -198,9 +187,7 @@ static void read_super_scales(const struct pack_form *f, const uint8_t *scales, 
     }
 }
 
-static void read_block_scales(const struct pack_form *f, const uint8_t *scales, uint32_t block,
-                              struct pack_values *out) {
-    const uint8_t *at = scales + block * block_scale_bytes(f);
+static void read_block_scales(const struct pack_form *f, const uint8_t *at, struct pack_values *out) {
     for (int o = 0; o < PACK_OUTPUTS; o++) {
         uint16_t d;
         memcpy(&d, at + 2 * o, 2);
@@ -217,9 +204,9 @@ void pack_read_block(const struct packed *p, uint32_t group, uint32_t block, str
         for (int o = 0; o < PACK_OUTPUTS; o++)
             out->weight[col][o] = (int8_t)code_weight(f, get_code(codes, f->bits, o, col));
     if (f->scales == SCALES_SUPER)
-        read_super_scales(f, scales, block, out);
+        read_super_scales(f, scales + block / PACK_SUPER * p->scale_step, block, out);
     else
-        read_block_scales(f, scales, block, out);
+        read_block_scales(f, scales + block * p->scale_step, out);
 }
 
 static float float_at(enum dtype type, const uint8_t *at) {

@@ -52,7 +52,8 @@ struct packed {
     uint32_t rows, cols;
     uint32_t groups;              /* of outputs: ceil(rows / PACK_OUTPUTS) */
     const struct pack_form *form; /* INT; a constant */
-    size_t scale_bytes;           /* INT: the section of scales */
+    size_t scale_bytes;           /* INT: the section of scales ... */
+    size_t scale_step;            /* ... and in it those of one block, or of one superblock */
     size_t block_bytes;           /* INT: the planes of one block */
     size_t group_bytes;
     void *data; /* groups * group_bytes, 64-byte aligned; owned by who made it */
