@@ -69,9 +69,8 @@ static uint32_t characters(const char *text, size_t len) {
 
 /* ---- /v1/completions ---- */
 
-static const struct known_field completion_fields[] = {
+static const struct known_field common_fields[] = {
     {"model", FIELD_READ, NULL},
-    {"prompt", FIELD_READ, NULL},
     {"max_tokens", FIELD_READ, NULL},
     {"max_completion_tokens", FIELD_READ, NULL},
     {"temperature", FIELD_READ, NULL},
@@ -87,46 +86,30 @@ static const struct known_field completion_fields[] = {
     {"logprobs", FIELD_READ, NULL},
     {"ignore_eos", FIELD_READ, NULL},
     {"user", FIELD_NEUTRAL, NULL},
-    {"best_of", FIELD_REFUSED, "1"},
-    {"echo", FIELD_REFUSED, "false"},
-    {"suffix", FIELD_REFUSED, "\"\""},
     {"logit_bias", FIELD_REFUSED, "{}"},
     {"frequency_penalty", FIELD_REFUSED, "0"},
     {"presence_penalty", FIELD_REFUSED, "0"},
     {"repetition_penalty", FIELD_REFUSED, "1"},
 };
 
+static const struct known_field completion_fields[] = {
+    {"prompt", FIELD_READ, NULL},
+    {"best_of", FIELD_REFUSED, "1"},
+    {"echo", FIELD_REFUSED, "false"},
+    {"suffix", FIELD_REFUSED, "\"\""},
+};
+
 static const struct known_field chat_fields[] = {
-    {"model", FIELD_READ, NULL},
     {"messages", FIELD_READ, NULL},
-    {"max_tokens", FIELD_READ, NULL},
-    {"max_completion_tokens", FIELD_READ, NULL},
-    {"temperature", FIELD_READ, NULL},
-    {"top_p", FIELD_READ, NULL},
-    {"top_k", FIELD_READ, NULL},
-    {"min_p", FIELD_READ, NULL},
-    {"seed", FIELD_READ, NULL},
-    {"stop", FIELD_READ, NULL},
-    {"stop_token_ids", FIELD_READ, NULL},
-    {"stream", FIELD_READ, NULL},
-    {"stream_options", FIELD_READ, NULL},
-    {"n", FIELD_READ, NULL},
-    {"logprobs", FIELD_READ, NULL},
     {"top_logprobs", FIELD_READ, NULL},
-    {"ignore_eos", FIELD_READ, NULL},
-    {"user", FIELD_NEUTRAL, NULL},
     {"metadata", FIELD_NEUTRAL, NULL},
-    {"store", FIELD_REFUSED, "false"},
     {"safety_identifier", FIELD_NEUTRAL, NULL},
     {"prompt_cache_key", FIELD_NEUTRAL, NULL},
+    {"parallel_tool_calls", FIELD_NEUTRAL, NULL},
+    {"store", FIELD_REFUSED, "false"},
     {"service_tier", FIELD_REFUSED, "\"auto\""},
-    {"logit_bias", FIELD_REFUSED, "{}"},
-    {"frequency_penalty", FIELD_REFUSED, "0"},
-    {"presence_penalty", FIELD_REFUSED, "0"},
-    {"repetition_penalty", FIELD_REFUSED, "1"},
     {"tools", FIELD_REFUSED, "[]"},
     {"tool_choice", FIELD_REFUSED, "\"none\""},
-    {"parallel_tool_calls", FIELD_NEUTRAL, NULL},
     {"functions", FIELD_REFUSED, "[]"},
     {"function_call", FIELD_REFUSED, "\"none\""},
     {"response_format", FIELD_REFUSED, "{\"type\":\"text\"}"},
@@ -142,7 +125,8 @@ static const struct known_field chat_fields[] = {
 static int check_known(struct call *call, const json_t *body, const struct known_field *fields, size_t n,
                        cohort_error *err) {
     char unknown[512];
-    int rc = params_known(body, fields, n, unknown, sizeof unknown, err);
+    const struct known_list lists[] = {{common_fields, COUNT(common_fields)}, {fields, n}};
+    int rc = params_known(body, lists, COUNT(lists), unknown, sizeof unknown, err);
     if (unknown[0])
         evhttp_add_header(evhttp_request_get_output_headers(call->http), "X-Cohort-Unknown-Fields", unknown);
     return rc;

@@ -203,15 +203,20 @@ static int is_neutral(const json_t *value, const struct known_field *field) {
     return same;
 }
 
-int params_known(const json_t *body, const struct known_field *fields, size_t n, char *unknown, size_t cap,
+static const struct known_field *find_field(const struct known_list *lists, size_t lists_n, const char *name) {
+    for (size_t i = 0; i < lists_n; i++)
+        for (size_t j = 0; j < lists[i].n; j++)
+            if (strcmp(lists[i].fields[j].name, name) == 0) return &lists[i].fields[j];
+    return NULL;
+}
+
+int params_known(const json_t *body, const struct known_list *lists, size_t lists_n, char *unknown, size_t cap,
                  cohort_error *err) {
     unknown[0] = 0;
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)body, name, value) {
-        const struct known_field *field = NULL;
-        for (size_t i = 0; i < n && !field; i++)
-            if (strcmp(fields[i].name, name) == 0) field = &fields[i];
+        const struct known_field *field = find_field(lists, lists_n, name);
         if (!field)
             note_unknown(unknown, cap, name);
         else if (field->kind == FIELD_REFUSED && !is_neutral(value, field))

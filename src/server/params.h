@@ -29,9 +29,13 @@ struct known_field {
     enum field_kind kind;
     const char *neutral; /* REFUSED: JSON of the value that changes nothing, or NULL */
 };
+struct known_list {
+    const struct known_field *fields;
+    size_t n;
+};
 /* Refuses FIELD_REFUSED ones, and writes the unknown names into `unknown` (comma-separated, printable, at most cap
  * bytes). */
-int params_known(const json_t *body, const struct known_field *fields, size_t n, char *unknown, size_t cap,
+int params_known(const json_t *body, const struct known_list *lists, size_t lists_n, char *unknown, size_t cap,
                  cohort_error *err);
 
 #endif
