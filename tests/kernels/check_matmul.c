@@ -138,6 +138,41 @@ static void packed_free(struct packed *p) { check_free(p->data, p->groups * p->g
 
 /* ---- Packing ---- */
 
+/* Random blocks, dequantised once by the format's own Python package and boiled down to one number per type: FNV-1a
+ * over the 2,048 values' bits, zeros without sign, NaN as 7fc00000. */
+static const struct {
+    enum dtype type;
+    uint64_t hash;
+} dequantised[] = {
+    {DTYPE_F32, 0x7200106f61aa9eb0},   {DTYPE_F16, 0x6944fe5e47568325},    {DTYPE_BF16, 0x1e32b279c9d0c325},
+    {DTYPE_Q4_0, 0x7c414edd5f376b25},  {DTYPE_Q4_1, 0xcad74c2539a1a95c},   {DTYPE_Q5_0, 0x09c44f2405233725},
+    {DTYPE_Q5_1, 0x17a616ef782638df},  {DTYPE_Q8_0, 0xb3a41d1ca612c725},   {DTYPE_Q2_K, 0xc9c93c3caa57cb72},
+    {DTYPE_Q3_K, 0xa5fd805b712b17a5},  {DTYPE_Q4_K, 0xffad63c42af820f3},   {DTYPE_Q5_K, 0xd13dc31c538489d7},
+    {DTYPE_Q6_K, 0xdd9fd9e3a264663d},  {DTYPE_IQ4_NL, 0x8903ef1a101587a5}, {DTYPE_IQ4_XS, 0xe8a6aa3c6e43bc89},
+    {DTYPE_MXFP4, 0x1db30747d1aec325},
+};
+
+static void test_dequantised_values(void **state) {
+    enum { VALUES = 2048 };
+    assert_int_equal(sizeof dequantised / sizeof *dequantised, TYPES);
+    for (int t = 0; t < TYPES; t++) {
+        const struct dtype_info *info = dtype_info(dequantised[t].type);
+        uint8_t blocks[VALUES * 4];
+        float values[VALUES];
+        uint64_t bits = 88172645463325252, hash = 14695981039346656037u;
+        for (size_t i = 0; i < VALUES / info->block_elements * info->block_bytes; i++) {
+            bits ^= bits << 13;
+            bits ^= bits >> 7;
+            bits ^= bits << 17;
+            blocks[i] = (uint8_t)(bits >> 32);
+        }
+        dequant_row(dequantised[t].type, blocks, 0, VALUES, values);
+        for (int i = 0; i < VALUES; i++)
+            hash = (hash ^ (isnan(values[i]) ? 0x7fc00000 : check_bits(values[i] + 0.0f))) * 1099511628211u;
+        if (hash != dequantised[t].hash) fail_msg("%s: other values", info->name);
+    }
+}
+
 static void test_packed_is_the_file(void **state) {
     for (int t = 0; t < TYPES; t++) {
         uint32_t block = dtype_info(types[t])->block_elements;
@@ -404,6 +439,7 @@ static void test_reference_is_a_product(void **state) {
 int main(void) {
     levels_find();
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dequantised_values),
         cmocka_unit_test(test_packed_is_the_file),
         cmocka_unit_test(test_plan_refuses),
         cmocka_unit_test(test_activations),

@@ -17,7 +17,7 @@
 #include "backend/cpu/pack.h"
 #include "backend/cpu/unpack.h"
 
-enum { PASS_GROUPS = 1, INT_GROUPS = 1, INT_ROWS = 4, FLOAT_ROWS = 3 };
+enum { PASS_GROUPS = 1, INT_GROUPS = 1, INT_ROWS = 4 };
 
 struct panel_codes {
     const uint8_t *direct; /* the packed codes, if tiles read those; else NULL and what follows is filled: */
@@ -31,11 +31,11 @@ LANES_INLINE lanes lanes_load_bf16(const uint16_t *p) {
     return (lanes){_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))};
 }
 
-/* Sixteen factors of scales (int8) or minima (uint8). */
-LANES_INLINE lanes lanes_load_factor(const uint8_t *p, int is_signed) {
-    __m128i v = _mm_loadu_si128((const __m128i *)p), high = _mm_unpackhi_epi64(v, v);
-    return (lanes){_mm256_cvtepi32_ps(is_signed ? _mm256_cvtepi8_epi32(v) : _mm256_cvtepu8_epi32(v)),
-                   _mm256_cvtepi32_ps(is_signed ? _mm256_cvtepi8_epi32(high) : _mm256_cvtepu8_epi32(high))};
+/* Sixteen factors of scales or minima. */
+LANES_INLINE lanes lanes_load_factor(const uint8_t *p) {
+    __m128i v = _mm_loadu_si128((const __m128i *)p);
+    return (lanes){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)),
+                   _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(v, v)))};
 }
 
 #include "backend/cpu/matmul_lanes.h"

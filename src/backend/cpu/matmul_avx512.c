@@ -7,7 +7,7 @@
 
 #include "backend/cpu/pack.h"
 
-enum { PASS_GROUPS = 2, INT_GROUPS = 2, INT_ROWS = 6, FLOAT_ROWS = 4 };
+enum { PASS_GROUPS = 2, INT_GROUPS = 2, INT_ROWS = 6 };
 
 struct panel_codes {
     const uint8_t *at; /* [block][slab][64]: `room`, or the packed weights themselves if they are w + 128 */
@@ -19,10 +19,9 @@ LANES_INLINE lanes lanes_load_bf16(const uint16_t *p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
 }
 
-/* Sixteen factors of scales (int8) or minima (uint8). */
-LANES_INLINE lanes lanes_load_factor(const uint8_t *p, int is_signed) {
-    __m128i v = _mm_loadu_si128((const __m128i *)p);
-    return _mm512_cvtepi32_ps(is_signed ? _mm512_cvtepi8_epi32(v) : _mm512_cvtepu8_epi32(v));
+/* Sixteen factors of scales or minima. */
+LANES_INLINE lanes lanes_load_factor(const uint8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
 
 #include "backend/cpu/matmul_lanes.h"

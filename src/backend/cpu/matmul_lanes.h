@@ -3,9 +3,9 @@
  * lanes_LEVEL.h and the level's definitions:
  *
  *     PASS_GROUPS           output groups that share a pass over the rows, for integer weights
- *     INT_GROUPS, INT_ROWS, FLOAT_ROWS    output groups and rows that one tile takes at most
+ *     INT_GROUPS, INT_ROWS  output groups and rows that one tile takes at most
  *     struct panel_codes    a panel's codes as the level's tiles want them
- *     lanes_load_factor(p, is_signed), lanes_load_bf16(p)
+ *     lanes_load_factor(p), lanes_load_bf16(p)
  *     codes_prepare, tile_find    declared below
  *
  * Integer weights go through a panel in the L1 cache: eight blocks of columns of an output group, their scales widened,
@@ -38,6 +38,7 @@ enum {
     PANEL_SETS = PANEL * PACK_BLOCK / 16, /* sets of scales in a panel, at most */
     ROWS = 64,                            /* rows whose chains wait in memory at a time */
     FLOAT_GROUPS = 2,                     /* output groups of a tile of float weights, or one */
+    FLOAT_ROWS = 3,
     GROUPS = PASS_GROUPS > FLOAT_GROUPS ? PASS_GROUPS : FLOAT_GROUPS
 };
 
@@ -96,11 +97,11 @@ static void super_scales_unpack(const struct pack_form *f, struct panel *p, cons
     const uint8_t *factors = from + (f->has_min ? 64 : 32);
     lanes scale = lanes_load_half(d);
     for (uint32_t i = 0; i < used; i++)
-        lanes_store(p->scale[i], lanes_mul(scale, lanes_load_factor(factors + i * PACK_OUTPUTS, 1)));
+        lanes_store(p->scale[i], lanes_mul(scale, lanes_load_factor(factors + i * PACK_OUTPUTS)));
     if (!f->has_min) return;
     lanes minimum = lanes_load_half(d + PACK_OUTPUTS);
     for (uint32_t i = 0; i < used; i++)
-        lanes_store(p->minimum[i], lanes_mul(minimum, lanes_load_factor(factors + (sets + i) * PACK_OUTPUTS, 0)));
+        lanes_store(p->minimum[i], lanes_mul(minimum, lanes_load_factor(factors + (sets + i) * PACK_OUTPUTS)));
 }
 
 /* Behind this panel comes the group's next, or the first one of the group that is PASS_GROUPS further, its scales
@@ -152,48 +153,94 @@ static void pass_int(const struct packed *w, uint32_t group, uint32_t n_groups, 
     }
 }
 
+struct float_tile {
+    const char *from[FLOAT_GROUPS]; /* weights of a run of columns, per output group */
+    uint32_t cols;                  /* in the run */
+    const char *x;                  /* the first row's value in the run's first column */
+    size_t x_stride;                /* bytes from row to row */
+    chains *acc;                    /* of the first row */
+};
+
 LANES_INLINE lanes float_weights(const char *at, enum dtype type) {
     if (type == DTYPE_F32) return lanes_load((const float *)at);
     return type == DTYPE_F16 ? lanes_load_half((const uint16_t *)at) : lanes_load_bf16((const uint16_t *)at);
 }
 
-TILE_INLINE void float_tile(const struct packed *w, uint32_t group, int G, const char *acts, size_t act_stride, int R,
-                            chains *to, enum dtype type) {
-    const char *from = (const char *)w->data + group * w->group_bytes;
-    size_t step = PACK_OUTPUTS * (type == DTYPE_F32 ? 4 : 2);
+static size_t float_step(enum dtype type) { return PACK_OUTPUTS * (type == DTYPE_F32 ? 4 : 2); }
+
+TILE_INLINE void float_tile(const struct float_tile *t, int G, int R, enum dtype type) {
     lanes acc[FLOAT_ROWS][FLOAT_GROUPS], column[FLOAT_GROUPS];
-    UNROLL for (int r = 0; r < R; r++) UNROLL for (int g = 0; g < G; g++) acc[r][g] = lanes_splat(0);
-    for (size_t k = 0; k < w->cols; k++) {
-        UNROLL for (int g = 0; g < G; g++) column[g] =
-            float_weights(from + (size_t)g * w->group_bytes + k * step, type);
+    UNROLL for (int r = 0; r < R; r++) { UNROLL for (int g = 0; g < G; g++) acc[r][g] = lanes_load(t->acc[r][g]); }
+    for (size_t k = 0; k < t->cols; k++) {
+        UNROLL for (int g = 0; g < G; g++) column[g] = float_weights(t->from[g] + k * float_step(type), type);
         UNROLL for (int r = 0; r < R; r++) {
-            lanes x = lanes_splat(((const float *)(acts + (size_t)r * act_stride))[k]);
+            lanes x = lanes_splat(((const float *)(t->x + (size_t)r * t->x_stride))[k]);
             UNROLL for (int g = 0; g < G; g++) acc[r][g] = lanes_fma(column[g], x, acc[r][g]);
         }
     }
-    UNROLL for (int r = 0; r < R; r++) UNROLL for (int g = 0; g < G; g++) lanes_store(to[r][g], acc[r][g]);
+    UNROLL for (int r = 0; r < R; r++) { UNROLL for (int g = 0; g < G; g++) lanes_store(t->acc[r][g], acc[r][g]); }
 }
 
-LANES_INLINE void float_tiles(const struct packed *w, uint32_t group, int G, const char *acts, size_t act_stride,
-                              uint32_t n_rows, chains *acc, enum dtype type) {
-    uint32_t r = 0;
-    for (; n_rows - r >= FLOAT_ROWS; r += FLOAT_ROWS)
-        float_tile(w, group, G, acts + r * act_stride, act_stride, FLOAT_ROWS, acc + r, type);
-    for (; r < n_rows; r++) float_tile(w, group, G, acts + r * act_stride, act_stride, 1, acc + r, type);
-}
-
-#define FLOAT_PASS(name, type)                                                                                         \
-    static void name(const struct packed *w, uint32_t group, uint32_t n_groups, const char *acts, size_t act_stride,   \
-                     uint32_t n_rows, chains *acc) {                                                                   \
-        if (n_groups == FLOAT_GROUPS)                                                                                  \
-            float_tiles(w, group, FLOAT_GROUPS, acts, act_stride, n_rows, acc, type);                                  \
-        else                                                                                                           \
-            float_tiles(w, group, 1, acts, act_stride, n_rows, acc, type);                                             \
+#define FLOAT_TILE(name, type)                                                                                         \
+    static void name(const struct float_tile *t, uint32_t n_groups, uint32_t n_rows) {                                 \
+        switch (n_groups * 8 + n_rows) {                                                                               \
+        case 9:                                                                                                        \
+            float_tile(t, 1, 1, type);                                                                                 \
+            break;                                                                                                     \
+        case 10:                                                                                                       \
+            float_tile(t, 1, 2, type);                                                                                 \
+            break;                                                                                                     \
+        case 11:                                                                                                       \
+            float_tile(t, 1, 3, type);                                                                                 \
+            break;                                                                                                     \
+        case 17:                                                                                                       \
+            float_tile(t, 2, 1, type);                                                                                 \
+            break;                                                                                                     \
+        case 18:                                                                                                       \
+            float_tile(t, 2, 2, type);                                                                                 \
+            break;                                                                                                     \
+        case 19:                                                                                                       \
+            float_tile(t, 2, 3, type);                                                                                 \
+            break;                                                                                                     \
+        }                                                                                                              \
     }
-FLOAT_PASS(pass_f32, DTYPE_F32)
-FLOAT_PASS(pass_f16, DTYPE_F16)
-FLOAT_PASS(pass_bf16, DTYPE_BF16)
-#undef FLOAT_PASS
+FLOAT_TILE(float_tile_f32, DTYPE_F32)
+FLOAT_TILE(float_tile_f16, DTYPE_F16)
+FLOAT_TILE(float_tile_bf16, DTYPE_BF16)
+
+/* Narrow weights that several tiles of rows share are widened once. */
+static void float_widen(const char *from, enum dtype type, uint32_t cols, float (*to)[PACK_OUTPUTS]) {
+    for (size_t k = 0; k < cols; k++) {
+        const char *at = from + k * float_step(type);
+        lanes_store(to[k], type == DTYPE_F16 ? float_weights(at, DTYPE_F16) : float_weights(at, DTYPE_BF16));
+    }
+}
+
+static void pass_float(const struct packed *w, uint32_t group, uint32_t n_groups, const char *acts, size_t act_stride,
+                       uint32_t n_rows, chains *acc) {
+    enum { RUN = 128 }; /* columns that are widened at a time: two groups fill half of an L1 cache */
+    _Alignas(64) float wide[FLOAT_GROUPS][RUN][PACK_OUTPUTS];
+    int widen = w->type != DTYPE_F32 && n_rows > FLOAT_ROWS;
+    void (*const tile)(const struct float_tile *, uint32_t, uint32_t) = widen || w->type == DTYPE_F32 ? float_tile_f32
+                                                                        : w->type == DTYPE_F16        ? float_tile_f16
+                                                                                                      : float_tile_bf16;
+    struct float_tile t = {.x_stride = act_stride};
+    memset(acc, 0, n_rows * sizeof *acc);
+    for (uint32_t first = 0; first < w->cols; first += t.cols) {
+        t.cols = widen && w->cols - first > RUN ? RUN : w->cols - first;
+        for (uint32_t g = 0; g < n_groups; g++) {
+            t.from[g] = (const char *)w->data + (group + g) * w->group_bytes + first * float_step(w->type);
+            if (!widen) continue;
+            float_widen(t.from[g], w->type, t.cols, wide[g]);
+            t.from[g] = (const char *)wide[g];
+        }
+        for (uint32_t r = 0; r < n_rows; r += FLOAT_ROWS) {
+            t.x = acts + r * act_stride + first * sizeof(float);
+            t.acc = acc + r;
+            tile(&t, n_groups, n_rows - r < FLOAT_ROWS ? n_rows - r : FLOAT_ROWS);
+        }
+    }
+}
 
 static void chains_store(const struct packed *w, uint32_t group, uint32_t n_groups, chains *acc, uint32_t n_rows,
                          float *y, size_t y_stride) {
@@ -219,10 +266,7 @@ static void matmul(const struct packed *w, uint32_t first, uint32_t end, const v
             uint32_t n = n_rows - row < ROWS ? n_rows - row : ROWS;
             const char *from = (const char *)acts + row * act_stride;
             for (uint32_t r = 0; r < n; r++) __builtin_prefetch(y + (row + r) * y_stride + group * PACK_OUTPUTS, 1);
-            (w->kind == PACK_INT    ? pass_int
-             : w->type == DTYPE_F32 ? pass_f32
-             : w->type == DTYPE_F16 ? pass_f16
-                                    : pass_bf16)(w, group, n_groups, from, act_stride, n, acc);
+            (w->kind == PACK_INT ? pass_int : pass_float)(w, group, n_groups, from, act_stride, n, acc);
             chains_store(w, group, n_groups, acc, n, y + row * y_stride, y_stride);
         }
     }

@@ -32,9 +32,8 @@ enum pack_kind {
  * Scales, one set of sixteen per scale group:
  *     SCALES_F16    f16 scales; f16 minima follow each set if the type has any
  *     SCALES_BF16   bf16 scales
- *     SCALES_SUPER  per superblock: 16 f16 d, 16 f16 -dmin (if minima), then int8 factors by scale group, then uint8
- *                   factors of the minima; a missing part of the last superblock is zeros. s = d * factor,
- *                   m = -dmin * factor, both exact */
+ *     SCALES_SUPER  per superblock: 16 f16 d, 16 f16 -dmin (if minima), then int8 factors by scale group, then those of
+ *                   the minima (0 .. 63). s = d * factor, m = -dmin * factor, both exact */
 enum pack_scales { SCALES_F16, SCALES_BF16, SCALES_SUPER };
 
 struct pack_form {

@@ -79,8 +79,6 @@ static inline __attribute__((unused)) simde__m512i emulated_widen(__m256i low, _
 }
 #undef _mm512_cvtepi8_epi32
 #define _mm512_cvtepi8_epi32(v) emulated_widen(_mm256_cvtepi8_epi32(v), _mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)))
-#undef _mm512_cvtepu8_epi32
-#define _mm512_cvtepu8_epi32(v) emulated_widen(_mm256_cvtepu8_epi32(v), _mm256_cvtepu8_epi32(_mm_srli_si128(v, 8)))
 #undef _mm512_cvtepu16_epi32
 #define _mm512_cvtepu16_epi32(v)                                                                                       \
     emulated_widen(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(v)),                                                   \
