@@ -206,6 +206,17 @@ static void bench_one(enum dtype type, const struct shape *shape, const uint32_t
     mem_free(acts), mem_free(x), mem_free(y), mem_free(w.data);
 }
 
+static void print_machine(void) {
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, "model name", 10) == 0) {
+            printf("%s", strchr(line, ':') ? strchr(line, ':') + 2 : line);
+            break;
+        }
+    if (f) fclose(f);
+}
+
 static int parse_types(const char *text, enum dtype *out) {
     int n = 0;
     char copy[256];
@@ -240,6 +251,7 @@ int main(int argc, char **argv) {
     }
     if (threads < 1 || threads > THREADS_MAX || n_types < 1 || n_rows < 1 || kernels_init(&kernels, level) != 0)
         return fprintf(stderr, "bench_matmul: bad threads, types, rows (ascending, up to %d) or level\n", ROWS_MAX), 2;
+    print_machine();
     double peak = peak_gmacs();
     printf("level %s, threads %d, peak %.0f GMAC/s\n", kernels.level, threads, peak);
     for (int t = 0; t < n_types; t++)

@@ -6,8 +6,9 @@
  *   and never saturates. Pairs are added up in int16 modulo 2^16, starting at -zero * (sum of the lane's q), so the sum
  *   is that of the true weights w = c - zero. An int16 lane holds half of the columns of a scale group, thus its true
  *   value is at most 16 * max|w| * 127 for 32 columns, 8 * max|w| * 127 for 16. That fits in int16 (32767) for
- *   max|w| <= 16 and 32, and a sum modulo 2^16 whose true value fits is exact, whatever passed in between. Codes up to
- * 31 that are weights themselves (Q5_1, Q5_K) are summed as c - 16; 16 * (sum of q) is added as floats, all exact.
+ *   max|w| <= 16 and 32, and a sum modulo 2^16 whose true value fits is exact, whatever passed in between. Codes up
+ *   to 31 that are weights themselves (Q5_1, Q5_K) are summed as c - 16; 16 * (sum of q) is added as floats, all
+ *   exact.
  *
  *   Bytes (tile_bytes). The unsigned operand is |w| <= 128, the signed one q with w's sign; a pair is at most
  *   2 * 128 * 127 = 32512. Each is widened to int32 at once. */
