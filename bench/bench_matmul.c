@@ -158,7 +158,7 @@ static void fill(void *to, size_t bytes) {
     uint64_t state = 88172645463325252u;
     for (size_t i = 0; i < bytes; i++) {
         state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-        ((uint8_t *)to)[i] = (uint8_t)(state >> 32 & 0x3b); /* keeps every half and float finite */
+        ((uint8_t *)to)[i] = (uint8_t)(0x30 | (state >> 32 & 0x0b)); /* finite and no subnormals, in any type */
     }
 }
 
