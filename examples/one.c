@@ -25,6 +25,7 @@ int main(int argc, char **argv) {
     cohort_request_defaults(&request);
     check(cohort_tokenize(model, argv[2], strlen(argv[2]), COHORT_TOKENIZE_BOS, &ids, &request.prompt_n, &err), &err);
     request.prompt = ids;
+    request.sampling.temperature = 0; /* always the most likely token */
     request.max_tokens = argc > 3 ? (uint32_t)atoi(argv[3]) : 64;
     check(cohort_reserve(engine, &ticket, &err), &err);
     check(cohort_submit(engine, ticket, &request, &id, &err), &err);
