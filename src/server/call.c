@@ -5,10 +5,13 @@
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -31,6 +34,14 @@ static void drop_choice(struct choice *choice) {
     }
 }
 
+static void stop_watching(struct call *call) {
+    if (!call->watch) return;
+    evutil_socket_t fd = event_get_fd(call->watch);
+    event_free(call->watch);
+    close(fd);
+    call->watch = NULL;
+}
+
 static void call_free(struct call *call) {
     struct server *server = call->server;
     for (size_t i = 0; i < call->choices_n; i++) {
@@ -47,7 +58,7 @@ static void call_free(struct call *call) {
     mem_free(call->choices);
     free(call->params.messages);
     json_decref(call->body);
-    if (call->closed) event_free(call->closed);
+    stop_watching(call);
     if (call->prev)
         call->prev->next = call->next;
     else
@@ -59,8 +70,7 @@ static void call_free(struct call *call) {
 
 /* The connection belongs to evhttp again: no callback of ours may point at this call. */
 static void let_go(struct call *call) {
-    if (call->closed) event_free(call->closed);
-    call->closed = NULL;
+    stop_watching(call);
     if (call->http) {
         struct evhttp_connection *connection = evhttp_request_get_connection(call->http);
         if (connection) evhttp_connection_set_closecb(connection, NULL, NULL);
@@ -122,19 +132,27 @@ static void hang_up(struct call *call) {
     if (connection) evhttp_connection_free(connection);
 }
 
-/* The peer closed its end while evhttp is not reading. */
-static void on_peer_closed(evutil_socket_t fd, short what, void *argument) {
-    (void)fd;
-    (void)what;
-    hang_up(argument);
+/* Something came from the peer while evhttp is not reading: its end, a reset, or bytes sent ahead, which stay where
+ * they are. */
+static void on_peer(evutil_socket_t fd, short what, void *argument) {
+    (void)what; /* says EV_READ for a reset as well */
+    struct pollfd peer = {.fd = fd, .events = POLLRDHUP};
+    if (poll(&peer, 1, 0) > 0 && peer.revents & (POLLRDHUP | POLLERR | POLLHUP)) hang_up(argument);
 }
 
+/* Edge-triggered, so that bytes nobody reads do not keep the loop busy. That cannot be mixed with evhttp's own events
+ * on one descriptor, hence the second one for the same socket. */
 static int watch_client(struct call *call) {
     struct evhttp_connection *connection = evhttp_request_get_connection(call->http);
+    int fd = fcntl(bufferevent_getfd(evhttp_connection_get_bufferevent(connection)), F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) return -1;
+    call->watch = event_new(call->server->base, fd, EV_READ | EV_CLOSED | EV_ET | EV_PERSIST, on_peer, call);
+    if (!call->watch) {
+        close(fd);
+        return -1;
+    }
     evhttp_connection_set_closecb(connection, on_connection_closed, call);
-    evutil_socket_t fd = bufferevent_getfd(evhttp_connection_get_bufferevent(connection));
-    call->closed = event_new(call->server->base, fd, EV_CLOSED | EV_PERSIST, on_peer_closed, call);
-    return call->closed ? event_add(call->closed, NULL) : -1;
+    return event_add(call->watch, NULL);
 }
 
 /* ---- writing ---- */

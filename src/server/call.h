@@ -77,7 +77,7 @@ struct call {
     struct server *server;
     const struct dialect *dialect;
     struct evhttp_request *http; /* NULL once the reply is complete or the client is gone */
-    struct event *closed;        /* the peer closed its end */
+    struct event *watch;         /* on a second descriptor of the socket: the peer went away */
     struct call *prev, *next;    /* the server's list */
     json_t *body;
     struct params params;

@@ -3,6 +3,7 @@ import json
 import random
 import signal
 import socket
+import struct
 import threading
 import time
 
@@ -47,6 +48,20 @@ def test_client_gone_while_the_prompt_is_read(start):
     s = open_stream(server, {"prompt": [5] * 900, "max_tokens": 5, "stream": True})
     server.until("cohort_rows_preparing", 1)
     s.close()
+    server.wait_idle(5)
+
+
+def test_a_reset_is_noticed_at_once(start):
+    """A reset is another event than a close, and unread bytes sent ahead must hide neither."""
+    server = start(*SLOW, "-c", 1000, "-np", 2, "-b", 2)
+    cancelled = 'cohort_requests_finished_total{reason="cancelled"}'
+    for count, ahead in enumerate((b"", b"GET /health HTTP/1.1\r\n"), 1):
+        s = open_stream(server, {"prompt": [5] * 900, "max_tokens": 90, "stream": True})
+        server.until("cohort_rows_preparing", 1)
+        s.sendall(ahead)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        s.close()
+        server.until(cancelled, count, 3)
     server.wait_idle(5)
 
 
