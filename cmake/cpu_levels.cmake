@@ -1,6 +1,5 @@
 # A translation unit per instruction-set level with its own flags; everything else is built for the baseline CPU. Sanitizers stay out of
 # them: they take minutes to compile so unrolled a file; its bounds are checked by canaries in tests/kernels, and the reference is sanitized.
-include(CheckCCompilerFlag)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   file(GLOB avx2 CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/cpu/*_avx2.c)
   file(GLOB avx512 CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/cpu/*_avx512.c)

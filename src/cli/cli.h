@@ -18,7 +18,6 @@ struct cli_options {
     /* server */
     const char *host, *api_key, *alias;
     int64_t port, drain_seconds;
-    int verbose;
     /* one request */
     const char *prompt, *file;
     int64_t predict, top_k, seed;

@@ -50,7 +50,6 @@ static const struct option table[] = {
     {'s', "--api-key", TEXT, AT(api_key), 0, 0, "key that clients must send"},
     {'s', "-a --alias", TEXT, AT(alias), 0, 0, "model name in the API"},
     {'s', "--drain-seconds", INTEGER, AT(drain_seconds), 0, 86400, "time for running requests after SIGTERM"},
-    {'s', "-v --verbose", FLAG, AT(verbose), 0, 0, "say more"},
     {'r', "-p --prompt", TEXT, AT(prompt), 0, 0, "the prompt"},
     {'r', "-f --file", TEXT, AT(file), 0, 0, "read the prompt from a file (- for standard input)"},
     {'r', "-n --n-predict --predict", INTEGER, AT(predict), -1, 1 << 24,

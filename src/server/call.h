@@ -28,7 +28,6 @@ struct choice {
     struct buf logprobs;                      /* JSON values written so far, by the dialect */
     struct buf top_logprobs, offsets, tokens; /* legacy completions keep theirs in columns */
     uint32_t text_offset;                     /* characters of text so far */
-    int begun;                                /* the stream's opening chunk is out */
     int finished;
     cohort_finish finish;
     cohort_stats stats;

@@ -42,7 +42,6 @@ void reply_error(struct evhttp_request *http, const cohort_error *error);
 void reply_status(struct evhttp_request *http, int status, const char *type, const char *message);
 /* The JSON of an error, for streams. */
 int error_json(struct buf *out, const cohort_error *error);
-int error_status(int code);
 
 void server_map_add(struct server *server, struct choice *choice);
 void server_map_remove(struct server *server, struct choice *choice);

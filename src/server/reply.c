@@ -29,8 +29,6 @@ static const struct status_of *find_status(int code) {
     return &internal;
 }
 
-int error_status(int code) { return find_status(code)->status; }
-
 static const char *reason(int status) {
     switch (status) {
     case 200:
@@ -82,7 +80,7 @@ int error_json(struct buf *out, const cohort_error *error) {
 
 void reply_error(struct evhttp_request *http, const cohort_error *error) {
     struct buf body = {0};
-    int status = error_status(error->code);
+    int status = find_status(error->code)->status;
     if (status == 429 || status == 503) evhttp_add_header(evhttp_request_get_output_headers(http), "Retry-After", "1");
     if (error_json(&body, error) == 0)
         reply_json(http, status, body.data, body.len);

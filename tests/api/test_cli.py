@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from conftest import BINARY, MODEL, ROOT, TINY
+from conftest import BINARY, MODEL
 
 
 def cohort(*words, code=0, stdin=None):

@@ -1,6 +1,5 @@
 """What is wrong is refused with the field's name and a status that says whose fault it is, and nothing else happens."""
 import json
-import pathlib
 import socket
 
 import httpx
