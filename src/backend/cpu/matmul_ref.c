@@ -54,20 +54,21 @@ static void act_prepare(enum pack_kind kind, void *act, const float *x, uint32_t
     }
 }
 
-static float add_block(float acc, const struct pack_form *f, const struct pack_values *w, int output,
-                       const struct act_block *a) {
+/* A block's part of sixteen chains, each of which sees its sums in the same order. */
+static void add_block(float acc[PACK_OUTPUTS], const struct pack_form *f, const struct pack_values *w,
+                      const struct act_block *a) {
     int groups = PACK_BLOCK / f->scale_cols;
     for (int g = 0; g < groups; g++) {
-        int32_t isum = 0;
-        for (int i = g * f->scale_cols; i < (g + 1) * f->scale_cols; i++) isum += w->weight[i][output] * a->q[i];
-        acc = fmaf((float)isum, w->scale[g][output] * a->d, acc);
+        int32_t isum[PACK_OUTPUTS] = {0};
+        for (int i = g * f->scale_cols; i < (g + 1) * f->scale_cols; i++)
+            for (int o = 0; o < PACK_OUTPUTS; o++) isum[o] += w->weight[i][o] * a->q[i];
+        for (int o = 0; o < PACK_OUTPUTS; o++) acc[o] = fmaf((float)isum[o], w->scale[g][o] * a->d, acc[o]);
     }
-    if (!f->has_min) return acc;
+    if (!f->has_min) return;
     for (int g = 0; g < groups; g++) {
-        int32_t qsum = sum_q(a->q, g * f->scale_cols, (g + 1) * f->scale_cols);
-        acc = fmaf(w->minimum[g][output], a->d * (float)qsum, acc);
+        float d_sum = a->d * (float)sum_q(a->q, g * f->scale_cols, (g + 1) * f->scale_cols);
+        for (int o = 0; o < PACK_OUTPUTS; o++) acc[o] = fmaf(w->minimum[g][o], d_sum, acc[o]);
     }
-    return acc;
 }
 
 /* Rows in one pass, so that a block is decoded once for all of them. */
@@ -79,9 +80,7 @@ static void group_int(const struct packed *w, uint32_t group, const char *acts, 
     for (uint32_t b = 0; b < w->cols / PACK_BLOCK; b++) {
         pack_read_block(w, group, b, &values);
         for (uint32_t r = 0; r < n_rows; r++)
-            for (int o = 0; o < PACK_OUTPUTS; o++)
-                acc[r][o] =
-                    add_block(acc[r][o], w->form, &values, o, (const struct act_block *)(acts + r * act_stride) + b);
+            add_block(acc[r], w->form, &values, (const struct act_block *)(acts + r * act_stride) + b);
     }
 }
 

@@ -93,16 +93,20 @@ static void put_codes(uint8_t *block, int bits, int output, const uint8_t code[P
     }
 }
 
-static int get_code(const uint8_t *block, int bits, int output, int col) {
-    int code = 0;
+/* A block's codes by slab, plane by plane. */
+static void get_codes(const uint8_t *block, int bits, uint8_t code[PACK_BLOCK * PACK_OUTPUTS]) {
+    memset(code, 0, PACK_BLOCK * PACK_OUTPUTS);
     for (int first = 0; first < bits;) {
-        int width = plane_width(bits - first);
-        int byte = block[plane_vector(width, col / 4) + (size_t)(4 * output + col % 4)];
-        code |= (byte >> plane_shift(width, col / 4) & ((1 << width) - 1)) << first;
+        int width = plane_width(bits - first), mask = (1 << width) - 1;
+        for (int slab = 0; slab < PACK_BLOCK / 4; slab++) {
+            const uint8_t *from = block + plane_vector(width, slab);
+            uint8_t *to = code + slab * 4 * PACK_OUTPUTS;
+            int shift = plane_shift(width, slab);
+            for (int i = 0; i < 4 * PACK_OUTPUTS; i++) to[i] |= (uint8_t)((from[i] >> shift & mask) << first);
+        }
         block += 64 * width;
         first += width;
     }
-    return code;
 }
 
 static void put_super_scales(const struct pack_form *f, uint8_t *at, int output, const struct unpacked *u) {
@@ -200,9 +204,15 @@ void pack_read_block(const struct packed *p, uint32_t group, uint32_t block, str
     const struct pack_form *f = p->form;
     const uint8_t *scales = (const uint8_t *)p->data + group * p->group_bytes;
     const uint8_t *codes = scales + p->scale_bytes + block * p->block_bytes;
+    uint8_t code[PACK_BLOCK * PACK_OUTPUTS];
+    get_codes(codes, f->bits, code);
+    if (f->codebook)
+        for (int i = 0; i < PACK_BLOCK * PACK_OUTPUTS; i++) code[i] = (uint8_t)f->codebook[code[i]];
+    else
+        for (int i = 0; i < PACK_BLOCK * PACK_OUTPUTS; i++) code[i] = (uint8_t)(code[i] - f->zero);
     for (int col = 0; col < PACK_BLOCK; col++)
         for (int o = 0; o < PACK_OUTPUTS; o++)
-            out->weight[col][o] = (int8_t)code_weight(f, get_code(codes, f->bits, o, col));
+            out->weight[col][o] = (int8_t)code[col / 4 * 4 * PACK_OUTPUTS + 4 * o + col % 4];
     if (f->scales == SCALES_SUPER)
         read_super_scales(f, scales + block / PACK_SUPER * p->scale_step, block, out);
     else
