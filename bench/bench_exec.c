@@ -1,18 +1,20 @@
 /* Speed of the executor alone on a model file: no scheduler, no sampler beyond an argmax per output.
  *
- *     bench_exec MODEL [--level L] [--threads N] [--seconds S]
+ *     bench_exec MODEL [--level L] [--threads N] [--json] [--seconds S]
  *
- * One line per test: prompt of 512 tokens in one batch, then decoding with 1, 8 and 32 rows behind contexts of 64
- * tokens. Rates are tokens per second of the team's busy time; the best of the repetitions, and the middle one. */
+ * One line per test: a prompt of 512 tokens in one batch, then decoding with 1 to 64 rows behind contexts of 64 tokens.
+ * The time is the team's busy time, the best of the repetitions; beside it stand the integer peak for the products
+ * (attention is not counted) and the rate of reading as many bytes as the weights have. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/backend.h"
 #include "base/clock.h"
+#include "measure.h"
 #include "model/model.h"
 
-enum { TOKENS_MAX = 512, ROWS_MAX = 64, PAGES_PER_ROW = 18, CONTEXT = 64, RUNS_MAX = 4096 };
+enum { TOKENS_MAX = 512, ROWS_MAX = 64, PAGES_PER_ROW = 18, CONTEXT = 64, RUNS_MIN = 3 };
 
 struct bench {
     struct backend *backend;
@@ -23,6 +25,9 @@ struct bench {
     int32_t tokens[TOKENS_MAX];
     int64_t best[ROWS_MAX];
     uint64_t budget_us;
+    struct measure measure;
+    double read_gbs;
+    double token_macs, output_macs; /* products per token, and per token whose logits are wanted */
 };
 
 static void consume(void *user, uint32_t item, uint32_t output, float *logits, float *scratch) {
@@ -45,22 +50,35 @@ static uint64_t batch_run(struct bench *b, uint32_t n, uint32_t each, uint32_t p
     return busy;
 }
 
-static int by_size(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
+static void measure(struct bench *b, const char *what, uint32_t n, uint32_t each, uint32_t pos, uint32_t outputs) {
+    char shape[48];
+    uint64_t best = UINT64_MAX, begin = clock_us();
+    for (int runs = 0; runs < RUNS_MIN || clock_us() - begin < b->budget_us; runs++) {
+        uint64_t busy = batch_run(b, n, each, pos, outputs);
+        if (busy < best) best = busy;
+    }
+    snprintf(shape, sizeof shape, "%u x %u tokens behind %u", n, each, pos);
+    measure_print(&b->measure, &(struct measure_result){.kernel = what,
+                                                        .shape = shape,
+                                                        .rows = n,
+                                                        .seconds = (double)best * 1e-6,
+                                                        .tokens = (double)n * each,
+                                                        .macs = n * (each * b->token_macs + outputs * b->output_macs),
+                                                        .peak = b->measure.int8,
+                                                        .bytes = (double)backend_program_bytes(b->program),
+                                                        .read = b->read_gbs});
 }
 
-static void measure(struct bench *b, const char *what, uint32_t n, uint32_t each, uint32_t pos, uint32_t outputs) {
-    static uint64_t busy[RUNS_MAX];
-    size_t runs = 0;
-    uint64_t begin = clock_us();
-    do busy[runs++] = batch_run(b, n, each, pos, outputs);
-    while (runs < RUNS_MAX && (runs < 3 || clock_us() - begin < b->budget_us));
-    qsort(busy, runs, sizeof *busy, by_size);
-    double tokens = (double)n * each * 1e6;
-    printf("%-8s %3u rows x %3u  best %8.1f tok/s  middle %8.1f tok/s  (%zu runs, best %llu us)\n", what, n, each,
-           tokens / (double)busy[0], tokens / (double)busy[runs / 2], runs, (unsigned long long)busy[0]);
-    fflush(stdout);
+/* What follows a SELECT is computed for outputs only. */
+static void macs_count(struct bench *b) {
+    int selected = 0;
+    for (uint32_t i = 0; i < b->plan->n_ops; i++) {
+        const struct op *op = &b->plan->ops[i];
+        selected |= op->kind == OP_SELECT;
+        if (op->kind != OP_MATMUL && op->kind != OP_LOGITS) continue;
+        const struct program_tensor *t = &b->plan->tensors[op->tensor];
+        *(selected ? &b->output_macs : &b->token_macs) += (double)t->rows * t->cols;
+    }
 }
 
 static void bench_all(struct bench *b) {
@@ -79,37 +97,44 @@ static int fail(const cohort_error *err) {
     return 1;
 }
 
+/* Opens, compiles and lays out state for the largest test. */
+static int open_all(struct bench *b, const char *path, struct model_file **file, struct model **model) {
+    struct backend_options options = {.level = b->measure.level, .threads = b->measure.threads};
+    cohort_error err;
+    if (model_file_open(path, file, &err)) return fail(&err);
+    const struct file_tensor *embedding = model_file_tensor(*file, "token_embd.weight");
+    if (!embedding || model_build(*file, (uint32_t)embedding->dims[1], model, &err)) return fail(&err);
+    b->plan = model_program(*model);
+    if (backend_open(&options, &b->backend, &err)) return fail(&err);
+    b->measure.level = backend_level(b->backend);
+    b->measure.threads = backend_threads(b->backend);
+    if (backend_compile(b->backend, b->plan, TOKENS_MAX, ROWS_MAX, ROWS_MAX, NULL, NULL, &b->program, &err))
+        return fail(&err);
+    for (uint32_t g = 0; g < b->plan->n_groups; g++)
+        b->arena[g] = calloc(ROWS_MAX * PAGES_PER_ROW, backend_page_bytes(&b->plan->groups[g]));
+    for (uint32_t r = 0; r < ROWS_MAX; r++)
+        for (uint32_t i = 0; i < PAGES_PER_ROW; i++) b->table[r][i] = r * PAGES_PER_ROW + i;
+    for (uint32_t i = 0; i < TOKENS_MAX; i++) b->tokens[i] = (int32_t)((i * 7919 + 17) % b->plan->vocab);
+    macs_count(b);
+    return 0;
+}
+
 int main(int argc, char **argv) {
-    static struct bench b;
-    struct backend_options options = {0};
+    static struct bench b = {.budget_us = 2000000, .measure = {.program = "exec"}};
     struct model_file *file;
     struct model *model;
-    cohort_error err;
-    b.budget_us = 3000000;
-    for (int i = 2; i + 1 < argc; i += 2) {
-        if (!strcmp(argv[i], "--level")) options.level = argv[i + 1];
-        if (!strcmp(argv[i], "--threads")) options.threads = atoi(argv[i + 1]);
-        if (!strcmp(argv[i], "--seconds")) b.budget_us = (uint64_t)(atof(argv[i + 1]) * 1e6);
+    int bad = argc < 2;
+    for (int i = 2, used; i < argc; i += used) {
+        if (measure_option(&b.measure, argc, argv, i, &used)) continue;
+        if (i + 1 < argc && !strcmp(argv[i], "--seconds"))
+            b.budget_us = (uint64_t)(atof(argv[i + 1]) * 1e6), used = 2;
+        else
+            bad = 1;
     }
-    if (argc < 2) {
-        fprintf(stderr, "usage: bench_exec MODEL [--level L] [--threads N] [--seconds S]\n");
-        return 2;
-    }
-    if (model_file_open(argv[1], &file, &err)) return fail(&err);
-    const struct file_tensor *embedding = model_file_tensor(file, "token_embd.weight");
-    if (!embedding || model_build(file, (uint32_t)embedding->dims[1], &model, &err)) return fail(&err);
-    b.plan = model_program(model);
-    if (backend_open(&options, &b.backend, &err)) return fail(&err);
-    uint64_t begin = clock_us();
-    if (backend_compile(b.backend, b.plan, TOKENS_MAX, ROWS_MAX, ROWS_MAX, NULL, NULL, &b.program, &err))
-        return fail(&err);
-    printf("%s, %d threads, packed %.1f MB in %.2f s\n", backend_level(b.backend), backend_threads(b.backend),
-           (double)backend_program_bytes(b.program) / 1e6, (double)(clock_us() - begin) / 1e6);
-    for (uint32_t g = 0; g < b.plan->n_groups; g++)
-        b.arena[g] = calloc(ROWS_MAX * PAGES_PER_ROW, backend_page_bytes(&b.plan->groups[g]));
-    for (uint32_t r = 0; r < ROWS_MAX; r++)
-        for (uint32_t i = 0; i < PAGES_PER_ROW; i++) b.table[r][i] = r * PAGES_PER_ROW + i;
-    for (uint32_t i = 0; i < TOKENS_MAX; i++) b.tokens[i] = (int32_t)((i * 7919 + 17) % b.plan->vocab);
+    if (bad) return fprintf(stderr, "usage: bench_exec MODEL [--level L] [--threads N] [--json] [--seconds S]\n"), 2;
+    if (open_all(&b, argv[1], &file, &model)) return 1;
+    measure_machine(&b.measure);
+    b.read_gbs = roof_read_fresh(&b.measure, backend_program_bytes(b.program));
     bench_all(&b);
     backend_program_free(b.program);
     backend_close(b.backend);

@@ -1,15 +1,18 @@
-/* Speed of the vector kernels on the shapes of real models, one thread: attention at several contexts, the vocabulary
- * scans, norm and the gated activation. Prints one line per kernel and shape; the best of several runs counts. */
+/* Speed of the vector kernels on the shapes of real models, one thread: attention at several contexts, the activation
+ * quantiser, norm and the gated activation, the vocabulary scans and whole draws of a token. Attention is set beside
+ * the peak of fused multiply-adds, everything beside reading the same bytes from where they lie.
+ *
+ *     bench_vector [--level L] [--json] */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "backend/backend.h"
 #include "backend/cpu/kernels.h"
 #include "base/mem.h"
+#include "measure.h"
+#include "sample/sample.h"
 
-enum { VOCAB = 262144, RUNS = 7, PAGE = BACKEND_PAGE_TOKENS };
+enum { VOCAB = 262144, PAGE = BACKEND_PAGE_TOKENS };
 
 static struct kernels kernels;
 
@@ -21,45 +24,41 @@ static void fill(float *x, size_t n) {
     }
 }
 
-static uint64_t clock_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-/* The best time of one call in microseconds; short calls are repeated until the clock can see them. */
-static double best_us(void (*call)(void *), void *arg) {
-    double best = 1e30;
-    uint64_t repeat = 1;
-    for (int run = 0; run < RUNS; run++) {
-        uint64_t start = clock_ns();
-        for (uint64_t i = 0; i < repeat; i++) call(arg);
-        double ns = (double)(clock_ns() - start);
-        if (ns < 2e6 && run == 0) {
-            repeat = (uint64_t)(2e6 / (ns + 100)) + 1;
-            continue;
-        }
-        if (ns / (double)repeat < best) best = ns / (double)repeat;
-    }
-    return best / 1000;
-}
-
 static void run_attend(void *arg) { kernels.attend(arg); }
 
-static void bench_attend(uint32_t context, uint32_t tokens, uint32_t heads, uint32_t width) {
+/* Logits as models make them: a bell curve, and a few that stand out. */
+static void fill_logits(float *x, size_t n) {
+    uint32_t state = 54321;
+    for (size_t i = 0; i < n; i++) {
+        x[i] = 0;
+        for (int k = 0; k < 4; k++) {
+            state = state * 1664525 + 1013904223;
+            x[i] += (float)(int32_t)state * 0x1p-29f;
+        }
+    }
+    for (size_t i = 0; i < 20; i++) x[(i + 1) * (n / 24)] = 24 - 0.7f * (float)i;
+}
+
+/* Pages of one kv head in a fixed disorder, filled. */
+static char *pages_make(uint32_t *table, uint32_t pages, uint32_t width, const float *values) {
+    size_t page_bytes = 2 * sizeof(uint16_t) * PAGE * (size_t)width;
+    char *arena = mem_aligned(pages, page_bytes);
+    if (!arena) exit(1);
+    for (uint32_t i = 0; i < pages; i++) table[i] = pages % 7 ? (i * 7 + 3) % pages : i;
+    for (uint32_t p = 0; p < pages * PAGE; p++)
+        kernels.store(arena + table[p / PAGE] * page_bytes, p % PAGE, values + p % 13, width, values + p % 17, width);
+    return arena;
+}
+
+static void bench_attend(const struct measure *m, uint32_t context, uint32_t tokens, uint32_t heads, uint32_t width) {
     uint32_t pages = (context + PAGE - 1) / PAGE;
     size_t page_bytes = 2 * sizeof(uint16_t) * PAGE * (size_t)width, row = (size_t)heads * width;
-    char *arena = mem_aligned(pages, page_bytes);
     uint32_t *table = mem_alloc(pages, sizeof *table);
-    float *q = mem_alloc(2 * tokens * row, sizeof *q), *scratch = NULL;
-    scratch = mem_alloc(attend_scratch_floats(tokens * heads, width), sizeof *scratch);
-    if (!arena || !table || !q || !scratch) exit(1);
-    for (uint32_t i = 0; i < pages; i++) table[i] = (i * 7 + 3) % pages;
-    if (pages % 7 == 0)
-        for (uint32_t i = 0; i < pages; i++) table[i] = i;
+    float *q = mem_alloc(2 * tokens * row, sizeof *q);
+    float *scratch = mem_alloc(attend_scratch_floats(tokens * heads, width), sizeof *scratch);
+    if (!table || !q || !scratch) exit(1);
     fill(q, 2 * tokens * row);
-    for (uint32_t p = 0; p < pages * PAGE; p++)
-        kernels.store(arena + table[p / PAGE] * page_bytes, p % PAGE, q + p % 13, width, q + p % 17, width);
+    char *arena = pages_make(table, pages, width, q), shape[64];
     struct attend_args a = {.q = q,
                             .out = q + tokens * row,
                             .q_stride = row,
@@ -74,10 +73,15 @@ static void bench_attend(uint32_t context, uint32_t tokens, uint32_t heads, uint
                             .arena = arena,
                             .page_bytes = page_bytes,
                             .scratch = scratch};
-    double us = best_us(run_attend, &a);
-    double macs = 2.0 * context * (double)(tokens * row), bytes = (double)pages * (double)page_bytes;
-    printf("%-7s attend context %5u, %u tokens x %u heads of %3u: %9.1f us, %5.1f GMAC/s, %5.1f GB/s\n", kernels.level,
-           context, tokens, heads, width, us, macs / us / 1000, bytes / us / 1000);
+    snprintf(shape, sizeof shape, "context %u, %u heads of %u", context, heads, width);
+    measure_print(m, &(struct measure_result){.kernel = "attend",
+                                              .shape = shape,
+                                              .rows = tokens,
+                                              .seconds = measure_call(run_attend, &a),
+                                              .macs = 2.0 * context * (double)(tokens * row),
+                                              .peak = m->fp32,
+                                              .bytes = (double)pages * (double)page_bytes,
+                                              .read = roof_read(m, arena, pages * page_bytes)});
     mem_free(arena);
     mem_free(table);
     mem_free(q);
@@ -89,6 +93,8 @@ struct scan {
     uint32_t n, found;
     int64_t best;
     double sum;
+    struct sample_params params;
+    struct sample_result result;
 };
 static void run_sum_exp(void *arg) {
     struct scan *s = arg;
@@ -119,41 +125,85 @@ static void run_silu(void *arg) {
     kernels.glu(s->y, s->x, s->w, s->n, ACT_SILU);
 }
 
-static void bench_scan(const char *name, void (*call)(void *), struct scan *s, uint32_t n) {
-    s->n = n;
-    double us = best_us(call, s);
-    printf("%-7s %-9s %6u: %9.2f us, %6.2f values/ns\n", kernels.level, name, n, us, n / us / 1000);
+static void run_exp(void *arg) {
+    struct scan *s = arg;
+    kernels.vec.exp_shifted(s->y, s->x, s->n, 4, 1);
+}
+static void run_quantise(void *arg) {
+    struct scan *s = arg;
+    kernels.act_prepare(PACK_INT, s->y, s->x, s->n);
+}
+static void run_draw(void *arg) {
+    struct scan *s = arg;
+    sample_draw(&kernels.vec, &s->params, s->found++, s->x, s->y, s->n, &s->result);
 }
 
-static void bench_level(struct scan *s) {
+static void bench_scan(const struct measure *m, const char *name, const char *shape, void (*call)(void *),
+                       struct scan *s, uint32_t n) {
+    char text[64];
+    s->n = n;
+    snprintf(text, sizeof text, "%s%u values", shape, n);
+    measure_print(m, &(struct measure_result){.kernel = name,
+                                              .shape = text,
+                                              .rows = 1,
+                                              .seconds = measure_call(call, s),
+                                              .bytes = (double)n * sizeof *s->x,
+                                              .read = roof_read(m, s->x, n * sizeof *s->x)});
+}
+
+static void bench_draws(const struct measure *m, struct scan *s) {
+    static const struct {
+        const char *shape;
+        struct sample_params params;
+    } draws[] = {
+        {"greedy, ", {.temperature = 0, .top_p = 1, .logprobs = -1}},
+        {"greedy, 5 logprobs, ", {.temperature = 0, .top_p = 1, .logprobs = 5}},
+        {"temperature 1, ", {.temperature = 1, .top_p = 1, .logprobs = -1}},
+        {"top-k 40, top-p 0.95, ", {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .logprobs = -1}},
+        {"top-p 0.95, ", {.temperature = 0.8f, .top_p = 0.95f, .logprobs = -1}},
+    };
+    fill_logits(s->x, VOCAB);
+    for (size_t i = 0; i < sizeof draws / sizeof *draws; i++) {
+        s->params = draws[i].params;
+        bench_scan(m, "draw", draws[i].shape, run_draw, s, VOCAB);
+    }
+}
+
+static void bench_all(const struct measure *m, struct scan *s) {
     static const uint32_t contexts[] = {128, 1024, 8192};
-    for (int i = 0; i < 3; i++) bench_attend(contexts[i], 1, 4, 256);
-    for (int i = 0; i < 3; i++) bench_attend(contexts[i], 8, 4, 256);
-    bench_attend(1024, 1, 1, 128);
-    bench_attend(1024, 1, 7, 128);
-    bench_attend(1024, 8, 1, 64);
-    bench_scan("sum_exp", run_sum_exp, s, VOCAB);
-    bench_scan("sum", run_sum, s, VOCAB);
-    bench_scan("argmax", run_argmax, s, VOCAB);
-    bench_scan("at_least", run_at_least, s, VOCAB);
-    bench_scan("norm", run_norm, s, 256);
-    bench_scan("norm", run_norm, s, 640);
-    bench_scan("norm", run_norm, s, 4096);
-    bench_scan("gelu", run_gelu, s, 2048);
-    bench_scan("silu", run_silu, s, 2048);
+    for (int i = 0; i < 3; i++) bench_attend(m, contexts[i], 1, 4, 256);
+    for (int i = 0; i < 3; i++) bench_attend(m, contexts[i], ATTEND_TOKENS, 4, 256);
+    bench_attend(m, 1024, 1, 4, 64);
+    bench_attend(m, 1024, ATTEND_TOKENS, 4, 64);
+    bench_attend(m, 1024, 1, 1, 128);
+    bench_attend(m, 1024, 1, 7, 128);
+    bench_scan(m, "quantise", "", run_quantise, s, 640);
+    bench_scan(m, "quantise", "", run_quantise, s, 2048);
+    bench_scan(m, "norm", "", run_norm, s, 256);
+    bench_scan(m, "norm", "", run_norm, s, 640);
+    bench_scan(m, "norm", "", run_norm, s, 4096);
+    bench_scan(m, "gelu", "", run_gelu, s, 2048);
+    bench_scan(m, "silu", "", run_silu, s, 2048);
+    bench_scan(m, "argmax", "", run_argmax, s, VOCAB);
+    bench_scan(m, "at_least", "", run_at_least, s, VOCAB);
+    bench_scan(m, "exp", "", run_exp, s, VOCAB);
+    bench_scan(m, "sum", "", run_sum, s, VOCAB);
+    bench_scan(m, "sum_exp", "", run_sum_exp, s, VOCAB);
+    bench_draws(m, s);
 }
 
 int main(int argc, char **argv) {
-    struct scan s = {.x = mem_alloc(VOCAB, 4), .y = mem_alloc(VOCAB, 4), .w = mem_alloc(VOCAB, 4)};
-    if (!s.x || !s.y || !s.w) return 1;
+    struct measure m = {.program = "vector", .level = kernels_best(), .threads = 1};
+    struct scan s = {.x = mem_aligned(VOCAB, 4), .y = mem_aligned(VOCAB, 4), .w = mem_aligned(VOCAB, 4)};
+    int bad = !s.x || !s.y || !s.w;
+    for (int i = 1, used; i < argc; i += used) bad |= !measure_option(&m, argc, argv, i, &used);
+    if (bad || m.threads != 1 || kernels_init(&kernels, m.level) != 0)
+        return fprintf(stderr, "bench_vector: bad level or argument, or no memory\n"), 2;
     fill(s.x, VOCAB);
+    fill(s.y, VOCAB);
     fill(s.w, VOCAB);
-    const char *level = argc > 1 ? argv[1] : kernels_best();
-    if (kernels_init(&kernels, level) != 0) {
-        fprintf(stderr, "bench_vector: this machine has no level '%s'\n", level);
-        return 1;
-    }
-    bench_level(&s);
+    measure_machine(&m);
+    bench_all(&m, &s);
     mem_free(s.x);
     mem_free(s.y);
     mem_free(s.w);
