@@ -86,7 +86,6 @@ LANES_INLINE __m256i codes_half(const uint8_t *block, int source, int slab, int 
 LANES_INLINE void unpack(struct panel *panel, const uint8_t *from, uint32_t blocks, int source) {
     struct panel_codes *p = &panel->codes;
     for (uint32_t b = 0; b < blocks; b++, from += source_bytes(source)) {
-        panel_prefetch(panel, b);
         UNROLL for (int i = 0; i < 16; i++) {
             __m256i v = codes_half(from, source, i / 2, i % 2);
             if (source == BITS_8 || source == BITS_4_IQ4) {
@@ -133,11 +132,11 @@ LANES_INLINE __m256 splat_sum(const struct act_block *a, int part) {
 typedef __m256 chain_halves[INT_ROWS][2];
 
 LANES_INLINE void chains_load(const struct tile *t, int R, chain_halves acc) {
-    UNROLL for (int i = 0; i < 2 * R; i++) acc[i / 2][i % 2] = _mm256_load_ps(TILE_CHAINS(t, i / 2, 0) + i % 2 * 8);
+    UNROLL for (int i = 0; i < 2 * R; i++) acc[i / 2][i % 2] = _mm256_loadu_ps(TILE_FROM(t, i / 2, 0) + i % 2 * 8);
 }
 
 LANES_INLINE void chains_keep(const struct tile *t, int R, chain_halves acc) {
-    UNROLL for (int i = 0; i < 2 * R; i++) _mm256_store_ps(TILE_CHAINS(t, i / 2, 0) + i % 2 * 8, acc[i / 2][i % 2]);
+    UNROLL for (int i = 0; i < 2 * R; i++) _mm256_storeu_ps(TILE_TO(t, i / 2, 0) + i % 2 * 8, acc[i / 2][i % 2]);
 }
 
 LANES_INLINE __m256 chain_add(__m256 acc, __m256 value, const float *scale, __m256 d) {
@@ -148,7 +147,6 @@ LANES_INLINE __m256 chain_add(__m256 acc, __m256 value, const float *scale, __m2
 #define KEEP(v) __asm__("" : "+x"(v))
 
 LANES_INLINE const uint8_t *direct_block(const struct tile *t, int source, uint32_t b) {
-    panel_prefetch(t->panel, b);
     return t->panel->codes.direct + b * source_bytes(source);
 }
 
@@ -185,6 +183,7 @@ TILE_INLINE void tile_small(const struct tile *t, int R, int source, int cols, i
     chain_halves acc;
     chains_load(t, R, acc);
     for (uint32_t b = 0; b < t->blocks; b++) {
+        tile_prefetch(t, 0, b);
         const uint8_t *block = source ? direct_block(t, source, b) : NULL;
         UNROLL for (int g = 0; g < sets; g++) {
             __m256i sum[INT_ROWS][2];
@@ -221,6 +220,7 @@ TILE_INLINE void tile_bytes(const struct tile *t, int R, int source) {
     chain_halves acc;
     chains_load(t, R, acc);
     for (uint32_t b = 0; b < t->blocks; b++) {
+        tile_prefetch(t, 0, b);
         const uint8_t *block = source ? direct_block(t, source, b) : NULL;
         __m256i sum[INT_ROWS][2];
         UNROLL for (int s = 0; s < 8; s++) {

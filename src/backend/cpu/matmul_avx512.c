@@ -53,7 +53,6 @@ LANES_INLINE void unpack(struct panel *p, const uint8_t *from, uint32_t blocks, 
     __m512i offset = _mm512_set1_epi8((char)(128 - zero));
     size_t bytes = (size_t)64 * (size_t)bits;
     for (uint32_t b = 0; b < blocks; b++, from += bytes) {
-        panel_prefetch(p, b);
         UNROLL for (int s = 0; s < 8; s++) {
             __m512i v = slab_codes(from, bits, s);
             if (table) v = _mm512_shuffle_epi8(weights, v);
@@ -130,13 +129,10 @@ TILE_INLINE void tile(const struct tile *t, int R, int G, int cols, int has_min)
     int sets = PACK_BLOCK / cols;
     lanes acc[INT_ROWS][INT_GROUPS];
     UNROLL for (int r = 0; r < R; r++) {
-        UNROLL for (int g = 0; g < G; g++) acc[r][g] = lanes_load(TILE_CHAINS(t, r, g));
+        UNROLL for (int g = 0; g < G; g++) acc[r][g] = lanes_load(TILE_FROM(t, r, g));
     }
     for (uint32_t b = 0; b < t->blocks; b++) {
-        UNROLL for (int g = 0; g < G; g++) {
-            const struct panel_codes *codes = &t->panel[g].codes;
-            if (codes->at != codes->room) panel_prefetch(&t->panel[g], b);
-        }
+        UNROLL for (int g = 0; g < G; g++) tile_prefetch(t, g, b);
         UNROLL for (int i = 0; i < sets; i++) {
             uint32_t set = b * (uint32_t)sets + (uint32_t)i;
             add_scale_group(t, R, G, b, i * cols / 4, (i + 1) * cols / 4, sets == 1 ? 0 : 1 + i, set, acc);
@@ -152,9 +148,7 @@ TILE_INLINE void tile(const struct tile *t, int R, int G, int cols, int has_min)
             }
         }
     }
-    UNROLL for (int r = 0; r < R; r++) {
-        UNROLL for (int g = 0; g < G; g++) lanes_store(TILE_CHAINS(t, r, g), acc[r][g]);
-    }
+    UNROLL for (int r = 0; r < R; r++) { UNROLL for (int g = 0; g < G; g++) lanes_store(TILE_TO(t, r, g), acc[r][g]); }
 }
 
 /* One function per scale group's width, minima or not, output groups and rows. */

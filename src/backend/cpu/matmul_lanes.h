@@ -43,8 +43,8 @@ enum {
 };
 
 struct panel {
-    uintptr_t ahead;   /* packed codes that will be wanted next ... */
-    size_t ahead_step; /* ... and how many bytes of them per block of this panel */
+    uintptr_t ahead; /* packed codes and scales that will be wanted next: this many bytes */
+    size_t ahead_bytes;
     _Alignas(64) struct panel_codes codes;
     _Alignas(64) float scale[PANEL_SETS][PACK_OUTPUTS], minimum[PANEL_SETS][PACK_OUTPUTS];
 };
@@ -55,25 +55,34 @@ typedef float chains[GROUPS][PACK_OUTPUTS];
 struct tile {
     const struct panel *panel; /* one per output group */
     uint32_t blocks;           /* in the panels */
+    uint32_t part, parts;      /* of what the panels want fetched ahead, this tile sees to one part */
     const char *acts;          /* the first row's record of the panels' first block */
     size_t act_stride;
-    float *acc; /* chains of the first row and group; row r, group g of the tile: TILE_CHAINS(t, r, g) */
+    const float *from; /* chains so far of the first row and group; row r, group g: TILE_FROM(t, r, g) */
+    size_t from_stride;
+    float *to; /* likewise where they go */
+    size_t to_stride;
 };
-#define TILE_CHAINS(t, r, g) ((t)->acc + ((r)*GROUPS + (g)) * PACK_OUTPUTS)
+#define TILE_FROM(t, r, g) ((t)->from + (size_t)(r) * (t)->from_stride + (g)*PACK_OUTPUTS)
+#define TILE_TO(t, r, g)   ((t)->to + (size_t)(r) * (t)->to_stride + (g)*PACK_OUTPUTS)
 
 typedef void (*tile_fn)(const struct tile *t);
 
-/* What multiplies n_groups (1 .. INT_GROUPS) panels by n_rows (1 .. INT_ROWS) rows. */
+/* What multiplies n_groups (1 .. INT_GROUPS) panels by n_rows (1 .. INT_ROWS) rows. Calls tile_prefetch for each block
+ * and panel. */
 static tile_fn tile_find(const struct packed *w, const struct panel *p, uint32_t n_groups, uint32_t n_rows);
-/* Readies 1 .. PANEL blocks of codes for products with n_rows rows. Whoever reads the packed codes, this or the tiles,
- * calls panel_prefetch for each block. */
+/* Readies 1 .. PANEL blocks of codes for products with n_rows rows. */
 static void codes_prepare(const struct packed *w, struct panel *to, const uint8_t *from, uint32_t blocks,
                           uint32_t n_rows);
 
-/* So that memory works while the processor does. May name addresses behind the end: a prefetch never faults. */
-LANES_INLINE void panel_prefetch(const struct panel *p, uint32_t block) {
-    uintptr_t at = p->ahead + block * p->ahead_step;
-    for (size_t i = 0; i < p->ahead_step; i += 64) __builtin_prefetch((const void *)(at + i));
+/* So that memory works while the processor does: what comes next is fetched little by little by all tiles of the
+ * panel. May name addresses behind the end: a prefetch never faults. */
+LANES_INLINE void tile_prefetch(const struct tile *t, int group, uint32_t block) {
+    const struct panel *p = &t->panel[group];
+    uint32_t piece = t->part * t->blocks + block, pieces = t->parts * t->blocks;
+    uintptr_t at = (p->ahead + p->ahead_bytes * piece / pieces + 63) & ~(uintptr_t)63;
+    uintptr_t end = p->ahead + p->ahead_bytes * (piece + 1) / pieces;
+    for (; at < end; at += 64) __builtin_prefetch((const void *)at);
 }
 
 LANES_INLINE const struct act_block *act_at(const struct tile *t, int row, uint32_t block) {
@@ -108,14 +117,12 @@ static void super_scales_unpack(const struct pack_form *f, struct panel *p, cons
  * before it. */
 static void ahead_find(const struct packed *w, struct panel *p, uint32_t group, uint32_t first, uint32_t blocks) {
     uint32_t all = w->cols / PACK_BLOCK, next = first + blocks < all ? all - first - blocks : all;
-    uintptr_t at = (uintptr_t)w->data + group * w->group_bytes + w->scale_bytes + (first + blocks) * w->block_bytes;
-    size_t bytes = (next < PANEL ? next : PANEL) * w->block_bytes;
+    p->ahead = (uintptr_t)w->data + group * w->group_bytes + w->scale_bytes + (first + blocks) * w->block_bytes;
+    p->ahead_bytes = (next < PANEL ? next : PANEL) * w->block_bytes;
     if (first + blocks == all) {
-        at += (PASS_GROUPS - 1) * w->group_bytes;
-        bytes += w->scale_bytes;
+        p->ahead += (PASS_GROUPS - 1) * w->group_bytes;
+        p->ahead_bytes += w->scale_bytes;
     }
-    p->ahead = at;
-    p->ahead_step = (bytes / blocks + 63) & ~(size_t)63;
 }
 
 /* Blocks [first, first + blocks) of a group; first is a multiple of PANEL. */
@@ -132,24 +139,38 @@ static void panel_prepare(const struct packed *w, struct panel *p, uint32_t grou
 
 /* ---- A pass: a few output groups times up to ROWS rows ---- */
 
+/* All tiles of rows over the panels of n_groups groups from column block `first` on. The chains start at zero and wait
+ * in `acc` until the last panel's tiles put them into y, if outputs are whole groups. */
+static void panels_run(const struct packed *w, const struct panel *panels, uint32_t n_groups, struct tile t,
+                       uint32_t first, uint32_t n_rows, chains *acc, float *y, size_t y_stride) {
+    static const float zeros[GROUPS * PACK_OUTPUTS];
+    int last = y && first + t.blocks == w->cols / PACK_BLOCK;
+    const char *acts = t.acts + first * sizeof(struct act_block);
+    t.from_stride = first ? GROUPS * PACK_OUTPUTS : 0;
+    t.to_stride = last ? y_stride : GROUPS * PACK_OUTPUTS;
+    t.parts = (n_rows + INT_ROWS - 1) / INT_ROWS;
+    for (t.part = 0; t.part < t.parts; t.part++) {
+        uint32_t r = t.part * INT_ROWS, tile_rows = n_rows - r < INT_ROWS ? n_rows - r : INT_ROWS;
+        t.acts = acts + r * t.act_stride;
+        for (uint32_t g = 0; g < n_groups; g += INT_GROUPS) {
+            t.panel = &panels[g];
+            t.from = first ? acc[r][g] : zeros;
+            t.to = last ? y + r * y_stride + g * PACK_OUTPUTS : acc[r][g];
+            tile_find(w, t.panel, n_groups - g < INT_GROUPS ? n_groups - g : INT_GROUPS, tile_rows)(&t);
+        }
+    }
+}
+
+/* y: the first output of the pass, or NULL: the chains end in acc. */
 static void pass_int(const struct packed *w, uint32_t group, uint32_t n_groups, const char *acts, size_t act_stride,
-                     uint32_t n_rows, chains *acc) {
+                     uint32_t n_rows, chains *acc, float *y, size_t y_stride) {
     struct panel panels[PASS_GROUPS];
-    struct tile t = {.act_stride = act_stride};
+    struct tile t = {.acts = acts, .act_stride = act_stride};
     uint32_t blocks = w->cols / PACK_BLOCK;
-    memset(acc, 0, n_rows * sizeof *acc);
     for (uint32_t first = 0; first < blocks; first += PANEL) {
         t.blocks = blocks - first < PANEL ? blocks - first : PANEL;
         for (uint32_t g = 0; g < n_groups; g++) panel_prepare(w, &panels[g], group + g, first, t.blocks, n_rows);
-        for (uint32_t r = 0; r < n_rows; r += INT_ROWS) {
-            uint32_t tile_rows = n_rows - r < INT_ROWS ? n_rows - r : INT_ROWS;
-            t.acts = acts + r * act_stride + first * sizeof(struct act_block);
-            for (uint32_t g = 0; g < n_groups; g += INT_GROUPS) {
-                t.panel = &panels[g];
-                t.acc = acc[r][g];
-                tile_find(w, t.panel, n_groups - g < INT_GROUPS ? n_groups - g : INT_GROUPS, tile_rows)(&t);
-            }
-        }
+        panels_run(w, panels, n_groups, t, first, n_rows, acc, y, y_stride);
     }
 }
 
@@ -262,12 +283,18 @@ static void matmul(const struct packed *w, uint32_t first, uint32_t end, const v
     uint32_t step = w->kind == PACK_INT ? PASS_GROUPS : FLOAT_GROUPS;
     for (uint32_t group = first; group < end; group += step) {
         uint32_t n_groups = end - group < step ? end - group : step;
+        int whole = (group + n_groups) * PACK_OUTPUTS <= w->rows;
         for (uint32_t row = 0; row < n_rows; row += ROWS) {
             uint32_t n = n_rows - row < ROWS ? n_rows - row : ROWS;
             const char *from = (const char *)acts + row * act_stride;
-            for (uint32_t r = 0; r < n; r++) __builtin_prefetch(y + (row + r) * y_stride + group * PACK_OUTPUTS, 1);
-            (w->kind == PACK_INT ? pass_int : pass_float)(w, group, n_groups, from, act_stride, n, acc);
-            chains_store(w, group, n_groups, acc, n, y + row * y_stride, y_stride);
+            float *to = y + row * y_stride;
+            for (uint32_t r = 0; r < n; r++) __builtin_prefetch(to + r * y_stride + group * PACK_OUTPUTS, 1);
+            if (w->kind == PACK_INT)
+                pass_int(w, group, n_groups, from, act_stride, n, acc, whole ? to + group * PACK_OUTPUTS : NULL,
+                         y_stride);
+            else
+                pass_float(w, group, n_groups, from, act_stride, n, acc);
+            if (w->kind != PACK_INT || !whole) chains_store(w, group, n_groups, acc, n, to, y_stride);
         }
     }
 }
