@@ -80,15 +80,57 @@ static int plane_width(int bits_left) { return bits_left >= 8 ? 8 : bits_left >=
 static size_t plane_vector(int width, int slab) { return (size_t)(slab % width) * 64; }
 static int plane_shift(int width, int slab) { return slab / width * width; }
 
-static void put_codes(uint8_t *block, int bits, int output, const uint8_t code[PACK_BLOCK]) {
+/* Four words; what the compiler makes of it are plain vector instructions of whatever machine it compiles for. */
+typedef uint32_t quad __attribute__((vector_size(16)));
+enum { SLABS = PACK_BLOCK / 4, QUADS = PACK_OUTPUTS / 4 };
+
+/* A block's codes on their way into planes: a word is the four columns of an output in a slab. */
+struct slabs {
+    quad word[SLABS][QUADS];
+};
+
+static quad load_quad(const uint8_t *at) {
+    quad v;
+    memcpy(&v, at, sizeof v);
+    return v;
+}
+
+/* Sixteen columns, from `col` on, of four outputs: from a run of slabs for each output to four outputs for each slab.
+ */
+static void turn_codes(const struct unpacked u[4], size_t col, quad to[4]) {
+    quad a = load_quad(u[0].code + col), b = load_quad(u[1].code + col);
+    quad c = load_quad(u[2].code + col), d = load_quad(u[3].code + col);
+    quad ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    quad cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    to[0] = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
+    to[1] = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+    to[2] = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+    to[3] = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+}
+
+/* Block `block` of all outputs of a unit. */
+static void take_slabs(const struct unpacked u[PACK_OUTPUTS], uint32_t block, struct slabs *out) {
+    for (int q = 0; q < QUADS; q++)
+        for (int slab = 0; slab < SLABS; slab += 4) {
+            quad turned[4];
+            turn_codes(u + 4 * q, block * PACK_BLOCK + 4 * (size_t)slab, turned);
+            for (int i = 0; i < 4; i++) out->word[slab + i][q] = turned[i];
+        }
+}
+
+static void put_codes(uint8_t *block, int bits, const struct slabs *codes) {
     for (int first = 0; first < bits;) {
         int width = plane_width(bits - first);
-        for (int col = 0; col < PACK_BLOCK; col++) {
-            uint8_t *byte = block + plane_vector(width, col / 4) + 4 * output + col % 4;
-            int part = code[col] >> first & ((1 << width) - 1);
-            *byte |= (uint8_t)(part << plane_shift(width, col / 4));
+        uint32_t mask = 0x01010101u * ((1u << width) - 1);
+        for (int vector = 0; vector < width; vector++) {
+            quad word[QUADS] = {0};
+            for (int slab = vector; slab < SLABS; slab += width) {
+                int shift = plane_shift(width, slab);
+                for (int q = 0; q < QUADS; q++) word[q] |= (codes->word[slab][q] >> first & mask) << shift;
+            }
+            memcpy(block, word, sizeof word);
+            block += sizeof word;
         }
-        block += 64 * width;
         first += width;
     }
 }
@@ -98,7 +140,7 @@ static void get_codes(const uint8_t *block, int bits, uint8_t code[PACK_BLOCK * 
     memset(code, 0, PACK_BLOCK * PACK_OUTPUTS);
     for (int first = 0; first < bits;) {
         int width = plane_width(bits - first), mask = (1 << width) - 1;
-        for (int slab = 0; slab < PACK_BLOCK / 4; slab++) {
+        for (int slab = 0; slab < SLABS; slab++) {
             const uint8_t *from = block + plane_vector(width, slab);
             uint8_t *to = code + slab * 4 * PACK_OUTPUTS;
             int shift = plane_shift(width, slab);
@@ -128,45 +170,66 @@ static void put_block_scales(const struct pack_form *f, uint8_t *at, int output,
     if (f->has_min) memcpy(at + 2 * (PACK_OUTPUTS + output), &u->m, 2);
 }
 
-static void pack_int_output(const struct packed *p, const uint8_t *row, uint8_t *group, int output) {
+/* The rows of a group, and how many of them there are. */
+struct rows {
+    const uint8_t *first;
+    size_t stride;
+    int n;
+};
+
+/* Goes along all rows at once, unit by unit (a unit is a block of the file), so that the group is written in order. */
+static void pack_int_group(const struct packed *p, const struct rows *rows, uint8_t *group) {
     const struct dtype_info *info = dtype_info(p->type);
     unpack_fn unpack = unpack_find(p->type);
     uint32_t per_unit = info->block_elements / PACK_BLOCK, units = p->cols / info->block_elements;
-    struct unpacked u;
-    for (uint32_t i = 0; i < units; i++) {
-        unpack(row + (size_t)i * info->block_bytes, &u);
-        uint8_t *scales = group + i * p->scale_step;
-        if (p->form->scales == SCALES_SUPER)
-            put_super_scales(p->form, scales, output, &u);
-        else
-            put_block_scales(p->form, scales, output, &u);
-        uint8_t *block = group + p->scale_bytes + (size_t)i * per_unit * p->block_bytes;
-        for (uint32_t b = 0; b < per_unit; b++)
-            put_codes(block + b * p->block_bytes, p->form->bits, output, u.code + b * PACK_BLOCK);
+    uint8_t *scales = group, *block = group + p->scale_bytes;
+    struct unpacked u[PACK_OUTPUTS];
+    struct slabs codes;
+    memset(u + rows->n, 0, (size_t)(PACK_OUTPUTS - rows->n) * sizeof *u);
+    for (uint32_t i = 0; i < units; i++, scales += p->scale_step) {
+        for (int o = 0; o < rows->n; o++)
+            unpack(rows->first + (size_t)o * rows->stride + (size_t)i * info->block_bytes, &u[o]);
+        for (int o = 0; o < PACK_OUTPUTS; o++)
+            if (p->form->scales == SCALES_SUPER)
+                put_super_scales(p->form, scales, o, &u[o]);
+            else
+                put_block_scales(p->form, scales, o, &u[o]);
+        for (uint32_t b = 0; b < per_unit; b++, block += p->block_bytes) {
+            take_slabs(u, b, &codes);
+            put_codes(block, p->form->bits, &codes);
+        }
     }
+    memset(scales, 0, (size_t)(group + p->scale_bytes - scales));
 }
 
-static void pack_float_output(const struct packed *p, const uint8_t *row, uint8_t *group, int output) {
-    size_t size = float_bytes(p->type);
-    for (uint32_t col = 0; col < p->cols; col++)
-        memcpy(group + ((size_t)col * PACK_OUTPUTS + (size_t)output) * size, row + col * size, size);
+static void pack_float_group(const struct packed *p, const struct rows *rows, uint8_t *group) {
+    size_t size = float_bytes(p->type), used = (size_t)p->cols * PACK_OUTPUTS * size;
+    if (rows->n < PACK_OUTPUTS) memset(group, 0, used);
+    memset(group + used, 0, p->group_bytes - used);
+    const uint8_t *from = rows->first;
+    for (uint32_t col = 0; col < p->cols; col++, from += size, group += PACK_OUTPUTS * size)
+        if (size == 2)
+            for (int o = 0; o < rows->n; o++) memcpy(group + 2 * o, from + (size_t)o * rows->stride, 2);
+        else
+            for (int o = 0; o < rows->n; o++) memcpy(group + 4 * o, from + (size_t)o * rows->stride, 4);
+}
+
+size_t pack_row_bytes(const struct packed *p) {
+    const struct dtype_info *info = dtype_info(p->type);
+    return (size_t)p->cols / info->block_elements * info->block_bytes;
 }
 
 void pack_group(const struct packed *p, const void *file_data, uint32_t group) {
     assert(group < p->groups);
-    const struct dtype_info *info = dtype_info(p->type);
-    size_t row_bytes = (size_t)p->cols / info->block_elements * info->block_bytes;
+    size_t stride = pack_row_bytes(p);
+    uint64_t first = (uint64_t)group * PACK_OUTPUTS, left = p->rows - first;
+    struct rows rows = {(const uint8_t *)file_data + first * stride, stride,
+                        left < PACK_OUTPUTS ? (int)left : PACK_OUTPUTS};
     uint8_t *to = (uint8_t *)p->data + group * p->group_bytes;
-    memset(to, 0, p->group_bytes);
-    for (int i = 0; i < PACK_OUTPUTS; i++) {
-        uint64_t row = (uint64_t)group * PACK_OUTPUTS + (uint64_t)i;
-        if (row >= p->rows) break;
-        const uint8_t *from = (const uint8_t *)file_data + row * row_bytes;
-        if (p->kind == PACK_FLOAT)
-            pack_float_output(p, from, to, i);
-        else
-            pack_int_output(p, from, to, i);
-    }
+    if (p->kind == PACK_FLOAT)
+        pack_float_group(p, &rows, to);
+    else
+        pack_int_group(p, &rows, to);
 }
 
 static int code_weight(const struct pack_form *f, int code) { return f->codebook ? f->codebook[code] : code - f->zero; }
@@ -238,16 +301,70 @@ void pack_read_column(const struct packed *p, uint32_t group, uint32_t col, floa
 
 static void dequant_unit(enum dtype type, const struct unpacked *u, uint32_t columns, float *out) {
     const struct pack_form *f = &forms[type];
-    for (uint32_t i = 0; i < columns; i++) {
-        uint32_t set = i / f->scale_cols;
+    for (uint32_t first = 0; first < columns; first += f->scale_cols) {
+        uint32_t set = first / f->scale_cols;
         float scale = f->scales == SCALES_BF16 ? bf16_to_float(u->d) : half_to_float(u->d);
         float minimum = f->has_min ? half_to_float(u->m) : 0;
         if (f->scales == SCALES_SUPER) {
             scale *= (float)u->factor[set];
             if (f->has_min) minimum *= (float)u->min_factor[set];
         }
-        float value = (float)code_weight(f, u->code[i]) * scale;
-        out[i] = f->has_min ? value + minimum : value;
+        for (uint32_t i = first; i < first + f->scale_cols; i++) {
+            float value = (float)code_weight(f, u->code[i]) * scale;
+            out[i] = f->has_min ? value + minimum : value;
+        }
+    }
+}
+
+/* One output's codes of a block. */
+static void get_output_codes(const uint8_t *block, int bits, uint32_t output, uint8_t code[PACK_BLOCK]) {
+    uint32_t word[SLABS] = {0};
+    for (int first = 0; first < bits;) {
+        int width = plane_width(bits - first);
+        uint32_t mask = 0x01010101u * ((1u << width) - 1), from;
+        for (int slab = 0; slab < SLABS; slab++) {
+            memcpy(&from, block + plane_vector(width, slab) + 4 * output, sizeof from);
+            word[slab] |= (from >> plane_shift(width, slab) & mask) << first;
+        }
+        block += 64 * width;
+        first += width;
+    }
+    memcpy(code, word, PACK_BLOCK);
+}
+
+/* One output's scales of a block or superblock, as unpack found them. */
+static void get_output_scales(const struct pack_form *f, const uint8_t *at, uint32_t output, struct unpacked *u) {
+    memcpy(&u->d, at + 2 * output, 2);
+    at += 2 * PACK_OUTPUTS;
+    if (f->has_min) {
+        memcpy(&u->m, at + 2 * output, 2);
+        at += 2 * PACK_OUTPUTS;
+    }
+    int sets = f->scales == SCALES_SUPER ? PACK_SUPER * PACK_BLOCK / f->scale_cols : 0;
+    for (int i = 0; i < sets; i++) {
+        u->factor[i] = (int8_t)at[(uint32_t)i * PACK_OUTPUTS + output];
+        if (f->has_min) u->min_factor[i] = at[(uint32_t)(sets + i) * PACK_OUTPUTS + output];
+    }
+}
+
+void pack_read_row(const struct packed *p, uint32_t row, float *out) {
+    assert(row < p->rows);
+    const struct dtype_info *info = dtype_info(p->type);
+    const uint8_t *group = (const uint8_t *)p->data + row / PACK_OUTPUTS * p->group_bytes;
+    uint32_t output = row % PACK_OUTPUTS, units = p->cols / info->block_elements;
+    if (p->kind == PACK_FLOAT) {
+        size_t size = float_bytes(p->type);
+        for (uint32_t i = 0; i < p->cols; i++)
+            out[i] = float_at(p->type, group + ((size_t)i * PACK_OUTPUTS + output) * size);
+        return;
+    }
+    const uint8_t *block = group + p->scale_bytes;
+    struct unpacked u;
+    for (uint32_t i = 0; i < units; i++) {
+        get_output_scales(p->form, group + i * p->scale_step, output, &u);
+        for (uint32_t at = 0; at < info->block_elements; at += PACK_BLOCK, block += p->block_bytes)
+            get_output_codes(block, p->form->bits, output, u.code + at);
+        dequant_unit(p->type, &u, info->block_elements, out + (size_t)i * info->block_elements);
     }
 }
 

@@ -61,6 +61,7 @@ struct packed {
 /* 0, or -1 if the type cannot be packed, -2 if cols is not a multiple of the type's block. Fills everything but data.
  * rows * cols is below 2^47, both at least 1. */
 int pack_plan(struct packed *p, enum dtype type, uint32_t rows, uint32_t cols);
+size_t pack_row_bytes(const struct packed *p); /* of one row in the file */
 /* Packs output group `group` from the file's bytes of the whole matrix (any alignment). Groups may be packed in
  * parallel. Missing outputs of the last group get scale 0. */
 void pack_group(const struct packed *p, const void *file_data, uint32_t group);
@@ -73,6 +74,9 @@ struct pack_values {
 void pack_read_block(const struct packed *p, uint32_t group, uint32_t block, struct pack_values *out);
 /* Float weights: column `col` of a group, widened. */
 void pack_read_column(const struct packed *p, uint32_t group, uint32_t col, float out[PACK_OUTPUTS]);
+
+/* Row `row` of a packed matrix, as dequant_row makes it from the file's bytes. */
+void pack_read_row(const struct packed *p, uint32_t row, float *out);
 
 /* Dequantises row `row` of a matrix as in the file (docs/NUMERICS.md, Embedding, before the model's scale). */
 void dequant_row(enum dtype type, const void *file_data, uint32_t row, uint32_t cols, float *out);
