@@ -37,14 +37,13 @@ struct backend_program; /* a compiled program: packed weights, scratch */
 
 /* Packs the weights (the team works on it; progress 0..1 from this thread) and sizes the scratch for batches of at most
  * tokens_max tokens, items_max items and outputs_max outputs. E_UNSUPPORTED names a tensor and its type. The program
- * may be freed after; tensor bytes are read here and, for the embedding table, during batches. */
+ * may be freed after; tensor bytes are read here and, for an embedding table that is not the head too, during batches.
+ * Mapped pages are given back as they are packed. */
 int backend_compile(struct backend *b, const struct program *program, uint32_t tokens_max, uint32_t items_max,
                     uint32_t outputs_max, void (*progress)(void *user, double fraction), void *user,
                     struct backend_program **out, cohort_error *err);
 void backend_program_free(struct backend_program *p);
 uint64_t backend_program_bytes(const struct backend_program *p); /* packed weights */
-/* 1 if the packed copy makes the file's bytes of tensor i unneeded (so that the mapping can be released). */
-int backend_program_packed(const struct backend_program *p, uint32_t tensor);
 
 /* Bytes of one page (PAGE_TOKENS tokens of all layers of a group); the layout inside is the backend's, the same at
  * every level. */

@@ -30,6 +30,7 @@ struct program_tensor {
     uint32_t rows, cols; /* a vector: rows 1 */
     const void *data;
     uint64_t bytes;
+    int mapped; /* data lies in a read-only mapping of a file: pages may be given back, and are read again if touched */
 };
 
 struct program_reg {

@@ -2,7 +2,6 @@
 #include "engine/budget.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -40,20 +39,4 @@ uint64_t budget_tokens(const struct program *program, const struct state_plan *p
         if (tokens > most) most = tokens;
     }
     return full == UINT64_MAX ? most : full; /* windows hold what their rows need; full layers say how much fits */
-}
-
-/* A tensor of the file may be several of the program's (fused matrices). */
-static int all_packed(const struct program *program, const struct backend_program *compiled, const char *name) {
-    for (uint32_t i = 0; i < program->n_tensors; i++)
-        if (strcmp(program->tensors[i].name, name) == 0 && !backend_program_packed(compiled, i)) return 0;
-    return 1;
-}
-
-void budget_release_file(const struct model_file *file, const struct program *program,
-                         const struct backend_program *compiled) {
-    for (uint32_t i = 0; i < program->n_tensors; i++) {
-        const char *name = program->tensors[i].name;
-        const struct file_tensor *tensor = model_file_tensor(file, name);
-        if (tensor && all_packed(program, compiled, name)) model_file_release(file, tensor);
-    }
 }

@@ -1,10 +1,9 @@
-/* Memory: how large the state may be, and giving the file's pages back once its weights are packed. */
+/* Memory: how large the state may be. */
 #ifndef ENGINE_BUDGET_H
 #define ENGINE_BUDGET_H
 
 #include "backend/backend.h"
 #include "cohort/cohort.h"
-#include "format/gguf.h"
 #include "state/state.h"
 
 /* The state's plan for effective options: by kv_tokens, else by kv_bytes, else a whole context for every row, capped at
@@ -13,8 +12,5 @@ int budget_plan(const struct program *program, const cohort_engine_options *opti
                 cohort_error *err);
 /* Tokens over all rows that the plan has room for. */
 uint64_t budget_tokens(const struct program *program, const struct state_plan *plan);
-/* Releases the file's memory of tensors that the program has packed. */
-void budget_release_file(const struct model_file *file, const struct program *program,
-                         const struct backend_program *compiled);
 
 #endif

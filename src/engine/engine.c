@@ -102,7 +102,7 @@ static int open_program(struct cohort_engine *e, cohort_error *err) {
                                m, &e->program, err);
     if (code) return code;
     atomic_store(&m->packed_bytes, backend_program_bytes(e->program));
-    budget_release_file(m->file, model_program(m->built), e->program);
+    model_file_release(m->file); /* the weights are packed, names and vocabulary copied */
     e->vecops = backend_vecops(m->backend);
     for (int i = 0; i < ENGINE_ITERATIONS; i++)
         if (iteration_init(&e->iterations[i], e, e->options.rows, outputs))

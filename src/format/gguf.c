@@ -287,11 +287,8 @@ uint32_t model_file_alignment(const struct model_file *file) { return file->shar
 
 uint32_t model_file_shards(const struct model_file *file) { return (uint32_t)file->n_shards; }
 
-void model_file_release(const struct model_file *file, const struct file_tensor *tensor) {
+void model_file_release(const struct model_file *file) {
     /* The caller's memory is left alone: dropping pages that no file stands behind would clear them. */
-    if (!file->shards[tensor->shard].mapped) return;
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t begin = ((uintptr_t)tensor->data + page - 1) & ~(page - 1);
-    uintptr_t end = ((uintptr_t)tensor->data + tensor->bytes) & ~(page - 1);
-    if (end > begin) madvise((void *)begin, end - begin, MADV_DONTNEED);
+    for (size_t i = 0; i < file->n_shards; i++)
+        if (file->shards[i].mapped) madvise((void *)file->shards[i].base, file->shards[i].size, MADV_DONTNEED);
 }

@@ -24,6 +24,7 @@ struct file_tensor {
     const void *data; /* bytes long, inside the mapping; aligned to the file's alignment, as far as pages are */
     uint64_t bytes;
     uint32_t shard;
+    int mapped; /* data lies in a mapping of the file, not in the caller's memory */
 };
 
 /* `path` names the only file or the first shard ("-00001-of-00003.gguf"). */
@@ -39,8 +40,8 @@ uint32_t model_file_version(const struct model_file *file);
 uint32_t model_file_alignment(const struct model_file *file);
 uint32_t model_file_shards(const struct model_file *file);
 
-/* Tells the system that the mapped bytes of a tensor are no longer needed in memory (they are re-read if touched). */
-void model_file_release(const struct model_file *file, const struct file_tensor *tensor);
+/* Tells the system that the file's mapped bytes are not needed in memory for now (they are read again if touched). */
+void model_file_release(const struct model_file *file);
 
 /* Parses a GGUF header from memory (for fuzzing and tests): as open, with `bytes` as the whole file, which the caller
  * keeps alive (and aligned as it wants the tensors to be). One shard only. */

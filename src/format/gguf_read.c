@@ -278,6 +278,7 @@ static int place_tensor(struct reader *r, const struct gguf_shard *shard, size_t
                            "has %llu bytes at offset %llu, but the file holds only %llu bytes of data",
                            (unsigned long long)tensor->bytes, (unsigned long long)offset, (unsigned long long)room);
     tensor->data = shard->base + data_start + (size_t)offset;
+    tensor->mapped = shard->mapped;
     return 0;
 }
 

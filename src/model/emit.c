@@ -56,7 +56,8 @@ static int32_t tensor(struct emitter *e, const struct file_tensor *t, uint32_t r
                                                        .rows = rows,
                                                        .cols = (uint32_t)t->dims[0],
                                                        .data = t->data,
-                                                       .bytes = t->bytes / t->dims[1] * rows};
+                                                       .bytes = t->bytes / t->dims[1] * rows,
+                                                       .mapped = t->mapped};
     return (int32_t)p->n_tensors++;
 }
 

@@ -44,7 +44,6 @@ const char *backend_level(const struct backend *b) { return "fake"; }
 int backend_threads(const struct backend *b) { return b->threads; }
 const struct vecops *backend_vecops(const struct backend *b) { return &vecops_naive; }
 uint64_t backend_program_bytes(const struct backend_program *p) { return 1; }
-int backend_program_packed(const struct backend_program *p, uint32_t tensor) { return 1; }
 uint64_t backend_page_bytes(const struct program_group *group) { return PAGE_BYTES; }
 uint32_t backend_page_layout_version(void) { return 0; }
 
@@ -89,7 +88,9 @@ static void run_item(struct backend_program *p, const struct batch *b, uint32_t 
     for (uint32_t output = item->n_outputs; output-- > 0;) {
         uint32_t pos = item->first_pos + item->n_tokens - item->n_outputs + output;
         compute(p, b, item, pos, p->logits);
-        b->consume(b->user, i, output, p->logits, p->scratch);
+        struct logits l = {p->logits, p->vocab, p->peaks};
+        logits_peaks(&vecops_naive, l.x, l.n, 0, logits_spans(l.n), p->peaks);
+        b->consume(b->user, i, output, &l, p->scratch);
     }
 }
 

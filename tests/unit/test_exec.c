@@ -378,8 +378,10 @@ static void tensors_after_compiling(void **state) {
                      0);
     assert_true(progress == 1);
     assert_true(backend_program_bytes(b.program) > 100000);
+    /* The embedding table is the head, too: nothing of the file's bytes is needed any more. */
     for (uint32_t i = 0; i < b.model.program.n_tensors; i++)
-        assert_int_equal(backend_program_packed(b.program, i), i != 0); /* 0: the embedding's rows are read from it */
+        memset((void *)b.model.program.tensors[i].data, 0xff, b.model.program.tensors[i].bytes);
+    batch_run(&b, &(struct item_plan){1, 0, 5, 5}, 1);
     bench_close(&b);
     bench_deinit(&b);
 }

@@ -1,11 +1,10 @@
-/* Compiling a program: packs the matrices (the team works on it), widens the vectors, lays out registers and scratch,
+/* Compiling a program: has the matrices packed (weights.c), widens the vectors, lays out registers and scratch,
  * and has the operations regrouped (phases.c).
  *
  * Threads: the owner's; the team's while packing. What came from the model file and can be wrong (element types) is an
  * error; what the program's maker guarantees is asserted. */
 #include <assert.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "backend/cpu/compiled.h"
 #include "backend/cpu/phases.h"
@@ -65,10 +64,10 @@ static int matrix_plan(struct backend_program *p, const struct program_tensor *t
     if (code)
         return err_set(err, COHORT_E_UNSUPPORTED, t->name, "weights of type %s are not supported", type_name(t->type));
     assert(w->packed.groups > 0 && (int)w->packed.kind < PACK_KINDS);
-    size_t bytes, total;
-    if (size_mul(w->packed.groups, w->packed.group_bytes, &bytes) || size_add(p->packed_bytes, bytes + 4095, &total))
+    size_t bytes;
+    if (size_mul(w->packed.groups, w->packed.group_bytes, &bytes) || bytes > SIZE_MAX / 2 ||
+        size_add(p->packed_bytes, weights_bytes(&w->packed), &p->packed_bytes))
         return no_memory(err, "packed weights", UINT64_MAX);
-    p->packed_bytes = total & ~(size_t)4095;
     return 0;
 }
 
@@ -100,67 +99,9 @@ static int weights_plan(struct backend_program *p, const struct program *program
             if (!dequant_supported(t->type))
                 code = err_set(err, COHORT_E_UNSUPPORTED, t->name, "an embedding table of type %s is not supported",
                                type_name(t->type));
-            weight_at(p, op->tensor)->needs_file = 1;
         }
     }
     return code;
-}
-
-/* ---- Packing ---- */
-
-struct packing {
-    struct team_job job;
-    struct backend_program *p;
-    uint32_t tensor, groups_per_tile; /* being packed */
-    int started;
-    _Atomic uint64_t bytes_done;
-};
-
-static uint32_t packing_advance(void *user, unsigned thread) {
-    struct packing *k = user;
-    const struct backend_program *p = k->p;
-    if (k->started) k->tensor++;
-    k->started = 1;
-    while (k->tensor < p->n_tensors && !p->weights[k->tensor].packed.data) k->tensor++;
-    if (k->tensor == p->n_tensors) return 0;
-    uint32_t groups = p->weights[k->tensor].packed.groups;
-    k->groups_per_tile = 1 + groups / 256;
-    return (groups + k->groups_per_tile - 1) / k->groups_per_tile;
-}
-
-static void packing_tile(void *user, uint32_t tile, unsigned thread) {
-    struct packing *k = user;
-    const struct packed *w = &k->p->weights[k->tensor].packed;
-    uint32_t first = tile * k->groups_per_tile, end = first + k->groups_per_tile;
-    if (end > w->groups) end = w->groups;
-    for (uint32_t g = first; g < end; g++) pack_group(w, k->p->tensors[k->tensor].data, g);
-    atomic_fetch_add_explicit(&k->bytes_done, (end - first) * w->group_bytes, memory_order_relaxed);
-}
-
-static int weights_pack(struct backend_program *p, void (*progress)(void *user, double fraction), void *user,
-                        cohort_error *err) {
-    if (!p->packed_bytes) return 0;
-    p->packed_data = mem_map(p->packed_bytes);
-    if (!p->packed_data) return no_memory(err, "packed weights", p->packed_bytes);
-#if defined(MADV_HUGEPAGE)
-    madvise(p->packed_data, p->packed_bytes, MADV_HUGEPAGE); /* a wish: every weight is read once per batch */
-#endif
-    size_t offset = 0;
-    for (uint32_t i = 0; i < p->n_tensors; i++) {
-        struct packed *w = &p->weights[i].packed;
-        if (!w->groups) continue;
-        w->data = p->packed_data + offset;
-        offset += round_up(w->groups * w->group_bytes, 4096);
-    }
-    assert(offset == p->packed_bytes);
-
-    struct packing packing = {.job = {.advance = packing_advance, .tile = packing_tile, .user = &packing}, .p = p};
-    int code = team_post(p->backend->team, &packing.job);
-    if (code) return err_set(err, code, "model", "the compute team is busy");
-    while (!team_wait_ms(p->backend->team, &packing.job, 100))
-        if (progress) progress(user, (double)atomic_load(&packing.bytes_done) / (double)p->packed_bytes);
-    if (progress) progress(user, 1.0);
-    return 0;
 }
 
 /* ---- Registers and scratch ---- */
@@ -248,7 +189,9 @@ static int scratch_alloc(struct backend_program *p, cohort_error *err) {
     p->logits_stride = row_stride(p->vocab);
     uint32_t rows = p->outputs_max < BACKEND_LOGIT_TILE ? p->outputs_max : BACKEND_LOGIT_TILE;
     p->logits = rows_alloc(rows, p->logits_stride);
-    if (!p->scratch || !p->logits) return no_memory(err, "logits", rows * p->logits_stride * sizeof(float));
+    p->peaks_stride = row_stride(logits_spans(p->vocab));
+    p->peaks = rows_alloc(rows, p->peaks_stride);
+    if (!p->scratch || !p->logits || !p->peaks) return no_memory(err, "logits", rows * p->logits_stride * sizeof(float));
 
     struct run *r = &p->run;
     r->tokens = mem_alloc(p->tokens_max, sizeof *r->tokens);
@@ -320,9 +263,3 @@ void backend_program_free(struct backend_program *p) {
 }
 
 uint64_t backend_program_bytes(const struct backend_program *p) { return p->packed_bytes; }
-
-int backend_program_packed(const struct backend_program *p, uint32_t tensor) {
-    assert(tensor < p->n_tensors);
-    const struct weight *w = &p->weights[p->weights[tensor].same_as];
-    return !w->needs_file && (w->packed.data || w->vector);
-}

@@ -72,7 +72,6 @@ struct phase {
 struct weight {
     struct packed packed; /* data NULL: not a matrix of a product */
     float *vector;        /* NULL: not a vector */
-    int needs_file;       /* rows are read from the file during batches */
     uint32_t same_as;     /* the first tensor with the same bytes; its own index if there is none before */
 };
 
@@ -157,6 +156,8 @@ struct backend_program {
 
     float *logits; /* BACKEND_LOGIT_TILE rows or fewer */
     size_t logits_stride;
+    float *peaks; /* of the logits (base/logits.h), as many rows */
+    size_t peaks_stride;
     float *scratch; /* per thread */
     size_t scratch_stride;
 
@@ -164,6 +165,13 @@ struct backend_program {
     struct flight flights[BACKEND_IN_FLIGHT];
     uint64_t launched, waited;
 };
+
+/* Packs the matrices that are planned (weights.c); the team works on it, this thread reports. weights_bytes: what one
+ * takes, planned but perhaps not packed. */
+enum { WEIGHTS_ALIGNMENT = 64 };
+size_t weights_bytes(const struct packed *w);
+int weights_pack(struct backend_program *p, void (*progress)(void *user, double fraction), void *user,
+                 cohort_error *err);
 
 /* The two ends of a flight's job (exec.c). */
 uint32_t exec_advance(void *flight, unsigned thread);

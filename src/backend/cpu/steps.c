@@ -25,7 +25,12 @@ static void angles_make(const struct backend_program *p, uint32_t row, uint32_t 
 static void embed(const struct backend_program *p, const struct op *op, uint32_t row) {
     const struct program_tensor *t = &p->tensors[op->tensor];
     float *x = reg_row(p, op->dst, row);
-    dequant_row(t->type, t->data, (uint32_t)p->run.tokens[row].id, t->cols, x);
+    const struct packed *w = &p->weights[p->weights[op->tensor].same_as].packed;
+    uint32_t id = (uint32_t)p->run.tokens[row].id;
+    if (w->data)
+        pack_read_row(w, id, x); /* the head is the same table: its bytes are in memory once */
+    else
+        dequant_row(t->type, t->data, id, t->cols, x);
     if (op->scale != 1)
         for (uint32_t i = 0; i < t->cols; i++) x[i] *= op->scale;
 }
