@@ -88,9 +88,7 @@ static void run_item(struct backend_program *p, const struct batch *b, uint32_t 
     for (uint32_t output = item->n_outputs; output-- > 0;) {
         uint32_t pos = item->first_pos + item->n_tokens - item->n_outputs + output;
         compute(p, b, item, pos, p->logits);
-        struct logits l = {p->logits, p->vocab, p->peaks};
-        logits_peaks(&vecops_naive, l.x, l.n, 0, logits_spans(l.n), p->peaks);
-        b->consume(b->user, i, output, &l, p->scratch);
+        b->consume(b->user, i, output, p->logits, p->scratch);
     }
 }
 
