@@ -88,8 +88,8 @@ __attribute__((target("avx512f"))) static void run_fma_512(const void *job, size
     CHAINS_OF(__m512, "vfmadd231ps %1, %1, %0", "v")
 }
 #elif defined(__aarch64__)
-static void run_sdot(const void *job, size_t first, size_t end) {
-    CHAINS_OF(int32x4_t, ".arch_extension dotprod\n\tsdot %0.4s, %1.16b, %1.16b", "w")
+__attribute__((target("arch=armv8.2-a+dotprod"))) static void run_sdot(const void *job, size_t first, size_t end) {
+    CHAINS_OF(int32x4_t, "sdot %0.4s, %1.16b, %1.16b", "w")
 }
 static void run_fmla(const void *job, size_t first, size_t end) {
     CHAINS_OF(float32x4_t, "fmla %0.4s, %1.4s, %1.4s", "w")
