@@ -19,7 +19,7 @@ enum { BACKEND_IN_FLIGHT = 2, NUMERICS_VERSION = 1, BACKEND_THREADS_MAX = 256, B
 struct backend; /* a device: instruction-set level and compute team */
 
 struct backend_options {
-    const char *level; /* "ref", "avx2", "avx512"; NULL: best */
+    const char *level; /* "ref", "avx2", "avx512", "neon"; NULL: best */
     int threads;       /* 0: affinity and cgroup quota decide */
 };
 

@@ -33,10 +33,15 @@ struct option {
 };
 
 #define AT(field) offsetof(struct cli_options, field)
+#if defined(__aarch64__)
+#define CPU_LEVELS "ref, neon"
+#else
+#define CPU_LEVELS "ref, avx2, avx512"
+#endif
 static const struct option table[] = {
     {'m', "-m --model", TEXT, AT(model), 0, 0, "GGUF file (first shard); default: the default model"},
     {'m', "-t --threads", INTEGER, AT(threads), 0, 256, "compute threads; 0: what affinity and quota allow"},
-    {'m', "--cpu", TEXT, AT(cpu), 0, 0, "instruction-set level: ref, avx2, avx512"},
+    {'m', "--cpu", TEXT, AT(cpu), 0, 0, "instruction-set level: " CPU_LEVELS},
     {'e', "-c --ctx-size", INTEGER, AT(context), 0, 1 << 24,
      "tokens of context per request; 0: as trained, at most 32768"},
     {'e', "-np --parallel", INTEGER, AT(rows), 1, 4096, "rows that run together"},

@@ -48,6 +48,9 @@ static void levels_find(void) {
     level_add("avx512 emulated", kernels_matmul_avx2, kernels_matmul_avx512_emulated);
 #endif
 #endif
+#ifdef __aarch64__
+    if (kernels_available("neon")) level_add("neon", NULL, kernels_matmul_neon);
+#endif
 }
 
 /* ---- Weights ---- */

@@ -24,5 +24,8 @@ int vector_levels(struct vector_level out[VECTOR_LEVELS_MAX]) {
     if (avx2) n = put(out, n, "avx512 emulated", kernels_vector_avx512_emulated);
 #endif
 #endif
+#ifdef __aarch64__
+    if (kernels_available("neon")) n = put(out, n, "neon", kernels_vector_neon);
+#endif
     return n;
 }

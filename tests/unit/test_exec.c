@@ -19,7 +19,6 @@
 enum { ROWS = 4, PAGES = 64, TABLE = MODEL_TOKENS_MAX / BACKEND_PAGE_TOKENS + 1, TOKENS_MAX = 128 };
 
 static const uint32_t row_lengths[ROWS] = {131, 5, 70, 33};
-static const char *const levels[] = {"ref", "avx2", "avx512"};
 
 /* Rows, their right logits, and the pages they live in. */
 struct bench {
@@ -189,11 +188,11 @@ static void run_all_ways(struct bench *b, const char *level, int threads, uint64
 static void same_bits_every_way(struct model_options o) {
     struct bench b;
     bench_init(&b, 42 + (uint64_t)o.kv_heads, o);
-    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
-        if (!kernels_available(levels[l])) continue;
-        int slow = strcmp(levels[l], "ref") == 0;
+    for (unsigned l = 0; kernels_level(l) && kernels_available(kernels_level(l)); l++) {
+        const char *level = kernels_level(l);
+        int slow = strcmp(level, "ref") == 0;
         for (int threads = slow ? 3 : 1; threads <= (slow ? 3 : 4); threads++)
-            run_all_ways(&b, levels[l], threads, (uint64_t)threads);
+            run_all_ways(&b, level, threads, (uint64_t)threads);
     }
     bench_deinit(&b);
 }
@@ -216,10 +215,10 @@ static void long_rows_are_cut(void **state) {
     struct bench b = {0};
     wide_model_init(&b.model, 9);
     rows_init(&b, 9);
-    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
-        if (!kernels_available(levels[l])) continue;
+    for (unsigned l = 0; kernels_level(l) && kernels_available(kernels_level(l)); l++) {
+        const char *level = kernels_level(l);
         for (int threads = 1; threads <= 4; threads++) {
-            bench_open(&b, levels[l], threads, TOKENS_MAX);
+            bench_open(&b, level, threads, TOKENS_MAX);
             batch_run(&b, &(struct item_plan){0, 0, 128, 128}, 1);
             batch_run(&b, (struct item_plan[]){{0, 2, 70, 30}, {2, 0, 50, 50}, {1, 0, 5, 1}}, 3);
             bench_close(&b);
@@ -329,9 +328,9 @@ static void bad_levels(void **state) {
     assert_int_equal(backend_open(&(struct backend_options){NULL, -1}, &backend, &err), COHORT_E_ARGUMENT);
     assert_int_equal(backend_open(&(struct backend_options){NULL, BACKEND_THREADS_MAX + 1}, &backend, &err),
                      COHORT_E_ARGUMENT);
-    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
-        int code = backend_open(&(struct backend_options){levels[l], 1}, &backend, &err);
-        assert_int_equal(code, kernels_available(levels[l]) ? 0 : COHORT_E_UNSUPPORTED);
+    for (unsigned l = 0; kernels_level(l); l++) {
+        int code = backend_open(&(struct backend_options){kernels_level(l), 1}, &backend, &err);
+        assert_int_equal(code, kernels_available(kernels_level(l)) ? 0 : COHORT_E_UNSUPPORTED);
         if (!code) backend_close(backend);
     }
     assert_int_equal(backend_open(&(struct backend_options){NULL, 0}, &backend, NULL), 0);

@@ -71,16 +71,20 @@ size_t attend_scratch_floats(uint32_t rows, uint32_t key_width);
 
 enum { TILE_SUM = 4096 };
 
-/* Each level's two halves, in this order of calls: ref always, then up to the chosen level. */
+/* Each level's two halves, in this order of calls: ref always, then up to the chosen level. A build has those of its
+ * own kind of processor. */
 void kernels_matmul_ref(struct kernels *k);
 void kernels_vector_ref(struct kernels *k);
 void kernels_matmul_avx2(struct kernels *k);
 void kernels_vector_avx2(struct kernels *k);
 void kernels_matmul_avx512(struct kernels *k);
 void kernels_vector_avx512(struct kernels *k);
+void kernels_matmul_neon(struct kernels *k);
+void kernels_vector_neon(struct kernels *k);
 
-/* The levels this machine can run, best last ("ref", "avx2", "avx512"); dispatch.c. NULL table for an unknown or
- * unavailable one. */
+/* Levels of this kind of processor by number: "ref", "avx2", "avx512", or "ref", "neon"; NULL behind the last. Which of
+ * them this machine can run: the first ones, up to the best. dispatch.c. */
+const char *kernels_level(unsigned i);
 int kernels_init(struct kernels *k, const char *level); /* 0, or -1: unknown, -2: this CPU cannot */
 const char *kernels_best(void);
 int kernels_available(const char *level);
