@@ -30,10 +30,10 @@ struct bench {
     double token_macs, output_macs; /* products per token, and per token whose logits are wanted */
 };
 
-static void consume(void *user, uint32_t item, uint32_t output, float *logits, float *scratch) {
+static void consume(void *user, uint32_t item, uint32_t output, const struct logits *logits, float *scratch) {
     struct bench *b = user;
     (void)output, (void)scratch;
-    b->best[item] = backend_vecops(b->backend)->argmax(logits, b->plan->vocab);
+    b->best[item] = logits_best(backend_vecops(b->backend), logits);
 }
 
 /* One batch of n items with `each` tokens from position `pos` on; busy microseconds. */

@@ -91,9 +91,9 @@ static void bench_attend(const struct measure *m, uint32_t context, uint32_t tok
 struct scan {
     float *x, *y, *w;
     uint32_t n, found;
-    int64_t best;
     double sum;
     struct sample_params params;
+    struct logits logits;
     struct sample_result result;
 };
 static void run_sum_exp(void *arg) {
@@ -104,9 +104,9 @@ static void run_sum(void *arg) {
     struct scan *s = arg;
     s->sum = kernels.vec.sum(s->x, s->n);
 }
-static void run_argmax(void *arg) {
+static void run_peak(void *arg) {
     struct scan *s = arg;
-    s->best = kernels.vec.argmax(s->x, s->n);
+    s->sum = (double)kernels.vec.peak(s->x, s->n);
 }
 static void run_at_least(void *arg) {
     struct scan *s = arg;
@@ -135,7 +135,7 @@ static void run_quantise(void *arg) {
 }
 static void run_draw(void *arg) {
     struct scan *s = arg;
-    sample_draw(&kernels.vec, &s->params, s->found++, s->x, s->y, s->n, &s->result);
+    sample_draw(&kernels.vec, &s->params, s->found++, &s->logits, s->y, &s->result);
 }
 
 static void bench_scan(const struct measure *m, const char *name, const char *shape, void (*call)(void *),
@@ -162,7 +162,10 @@ static void bench_draws(const struct measure *m, struct scan *s) {
         {"top-k 40, top-p 0.95, ", {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .logprobs = -1}},
         {"top-p 0.95, ", {.temperature = 0.8f, .top_p = 0.95f, .logprobs = -1}},
     };
+    static float peaks[VOCAB / LOGITS_SPAN + 1];
     fill_logits(s->x, VOCAB);
+    logits_peaks(&kernels.vec, s->x, VOCAB, 0, logits_spans(VOCAB), peaks);
+    s->logits = (struct logits){s->x, VOCAB, peaks};
     for (size_t i = 0; i < sizeof draws / sizeof *draws; i++) {
         s->params = draws[i].params;
         bench_scan(m, "draw", draws[i].shape, run_draw, s, VOCAB);
@@ -184,7 +187,7 @@ static void bench_all(const struct measure *m, struct scan *s) {
     bench_scan(m, "norm", "", run_norm, s, 4096);
     bench_scan(m, "gelu", "", run_gelu, s, 2048);
     bench_scan(m, "silu", "", run_silu, s, 2048);
-    bench_scan(m, "argmax", "", run_argmax, s, VOCAB);
+    bench_scan(m, "peak", "", run_peak, s, VOCAB);
     bench_scan(m, "at_least", "", run_at_least, s, VOCAB);
     bench_scan(m, "exp", "", run_exp, s, VOCAB);
     bench_scan(m, "sum", "", run_sum, s, VOCAB);

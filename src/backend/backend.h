@@ -12,7 +12,7 @@
 
 #include "backend/program.h"
 #include "base/err.h"
-#include "base/vecops.h"
+#include "base/logits.h"
 
 enum { BACKEND_IN_FLIGHT = 2, NUMERICS_VERSION = 1, BACKEND_THREADS_MAX = 256, BACKEND_LOGIT_TILE = 32 };
 
@@ -70,9 +70,9 @@ struct batch {
     void *arena[PROGRAM_GROUPS_MAX]; /* page p of group g lies at arena[g] + p * page_bytes(g) */
     int32_t *slots; /* sampled tokens: read at the start of a batch, written by `consume` of an earlier one */
     /* Called on the team's threads, each output exactly once, outputs of one batch in any order and at the same time.
-     * `item` and `output` (0-based inside the item's outputs) say which; `logits` holds program.vocab floats, which it
-     * may overwrite; scratch is program.vocab floats of its own. Must not block. */
-    void (*consume)(void *user, uint32_t item, uint32_t output, float *logits, float *scratch);
+     * `item` and `output` (0-based inside the item's outputs) say which; `logits` are its program.vocab logits, valid
+     * during the call; scratch is program.vocab floats of its own. Must not block. */
+    void (*consume)(void *user, uint32_t item, uint32_t output, const struct logits *logits, float *scratch);
     void *user;
 };
 

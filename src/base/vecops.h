@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 struct vecops {
-    /* Lowest index of the largest value. NaN anywhere, or n == 0, gives -1. Infinities compare as usual. */
-    int64_t (*argmax)(const float *x, uint32_t n);
+    /* The largest value: NaN if there is a NaN, minus infinity if n == 0. */
+    float (*peak)(const float *x, uint32_t n);
     /* Appends the indices i (ascending) with x[i] >= limit to out, at most `capacity`; returns how many there are in
      * all. */
     uint32_t (*at_least)(const float *x, uint32_t n, float limit, uint32_t *out, uint32_t capacity);

@@ -25,7 +25,7 @@ void iteration_deinit(struct iteration *it) {
 }
 
 /* One row of logits: what it says of the prompt, then the next token. */
-static void consume(void *user, uint32_t item_index, uint32_t output, float *logits, float *scratch) {
+static void consume(void *user, uint32_t item_index, uint32_t output, const struct logits *logits, float *scratch) {
     struct iteration *it = user;
     const struct cohort_engine *e = it->engine;
     assert(item_index < it->n_items);
@@ -35,12 +35,11 @@ static void consume(void *user, uint32_t item_index, uint32_t output, float *log
     assert(output < item->n_outputs);
     if (item->scores) {
         int32_t next = pos + 1 < r->prompt_n ? r->prompt[pos + 1] : -1;
-        sample_score(e->vecops, logits, scratch, e->vocab, next, r->sample.logprobs,
-                     &it->scores[item->first_output + output]);
+        sample_score(e->vecops, logits, scratch, next, r->sample.logprobs, &it->scores[item->first_output + output]);
     }
     if (item->samples && output + 1 == item->n_outputs) {
         struct sample_result *result = &it->samples[item_index];
-        sample_draw(e->vecops, &r->sample, (uint64_t)pos + 1, logits, scratch, e->vocab, result);
+        sample_draw(e->vecops, &r->sample, (uint64_t)pos + 1, logits, scratch, result);
         /* A row without a token ends when this is delivered, but the next iteration may already read the slot. */
         e->slots[item->slot] = result->token < 0 ? 0 : result->token;
     }

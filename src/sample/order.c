@@ -52,7 +52,7 @@ static void pop(struct order *o) {
  * are. */
 static uint32_t collect(struct order *o, float floor, uint32_t most) {
     uint32_t *to = o->ids + o->taken, room = o->n - o->taken, kept = 0;
-    uint32_t total = o->ops->at_least(o->x, o->n, floor, to, room);
+    uint32_t total = logits_at_least(o->ops, o->logits, floor, to, room);
     if (total - o->seen > most || o->seen == 0) return total - o->seen;
     if (total <= room) {
         for (uint32_t i = 0; i < total; i++)
@@ -147,11 +147,12 @@ static void next_band(struct order *o) {
         o->heap = o->taken;
 }
 
-void order_init(struct order *o, const struct vecops *ops, const float *x, uint32_t n, float max, uint32_t *ids) {
-    assert(n > 0 && max >= -FLT_MAX && max <= FLT_MAX);
+void order_init(struct order *o, const struct vecops *ops, const struct logits *logits, float max, uint32_t *ids) {
+    assert(logits->n > 0 && max >= -FLT_MAX && max <= FLT_MAX);
     o->ops = ops;
-    o->x = x;
-    o->n = n;
+    o->logits = logits;
+    o->x = logits->x;
+    o->n = logits->n;
     o->max = max;
     o->ids = ids;
     o->base = o->taken = o->heap = o->end = o->seen = 0;

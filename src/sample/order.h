@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "base/vecops.h"
+#include "base/logits.h"
 
 enum { ORDER_BUCKETS = 1024 };
 
@@ -15,7 +15,8 @@ enum { ORDER_BUCKETS = 1024 };
  *      0           taken                 heap             end   */
 struct order {
     const struct vecops *ops;
-    const float *x;
+    const struct logits *logits;
+    const float *x; /* theirs */
     uint32_t n;
     float max;     /* largest of x, finite */
     uint32_t *ids; /* room for n */
@@ -30,8 +31,9 @@ struct order {
     uint32_t bucket_end[ORDER_BUCKETS];
 };
 
-/* `ids` is memory for n ids. Every value of x is a number or an infinity, and `max` is finite. */
-void order_init(struct order *o, const struct vecops *ops, const float *x, uint32_t n, float max, uint32_t *ids);
+/* `ids` is memory for as many ids as there are logits. Every one of those is a number or an infinity, and `max` is
+ * finite. */
+void order_init(struct order *o, const struct vecops *ops, const struct logits *logits, float max, uint32_t *ids);
 /* Candidate number `rank` (0: the best). A rank is asked for only after all before it. 0 if there are not so many;
  * logits of minus infinity are no candidates. */
 int order_at(struct order *o, uint32_t rank, uint32_t *id);

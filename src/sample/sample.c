@@ -91,16 +91,17 @@ static uint32_t pick(struct order *o, uint32_t kept, float scale, double target)
     return last;
 }
 
-static uint32_t draw(const struct vecops *ops, const struct sample_params *p, uint64_t position, const float *logits,
-                     float *scratch, uint32_t n, float max) {
+static uint32_t draw(const struct vecops *ops, const struct sample_params *p, uint64_t position,
+                     const struct logits *logits, float *scratch, float max) {
+    uint32_t n = logits->n;
     struct order o;
-    order_init(&o, ops, logits, n, max, (uint32_t *)(void *)scratch);
+    order_init(&o, ops, logits, max, (uint32_t *)(void *)scratch);
     float scale = 1.0f / p->temperature;
     double u = rng_unit(p->seed, p->stream, position);
     uint32_t k = p->top_k > 0 && (uint32_t)p->top_k < n ? (uint32_t)p->top_k : n;
     if (k == n && p->top_p >= 1.0f && !(p->min_p > 0.0f)) {
         o.forget = 1;
-        return pick(&o, n, scale, u * ops->sum_exp(logits, n, max, scale));
+        return pick(&o, n, scale, u * ops->sum_exp(logits->x, n, max, scale));
     }
     uint32_t kept = keep(&o, p, k);
     assert(kept >= 1);
@@ -112,28 +113,28 @@ static int is_greedy(const struct sample_params *p) {
     return p->temperature == 0.0f || p->top_k == 1 || isinf(1.0f / p->temperature);
 }
 
-void sample_draw(const struct vecops *ops, const struct sample_params *params, uint64_t position, float *logits,
-                 float *scratch, uint32_t n, struct sample_result *out) {
+void sample_draw(const struct vecops *ops, const struct sample_params *params, uint64_t position,
+                 const struct logits *logits, float *scratch, struct sample_result *out) {
     _Static_assert(sizeof(float) == sizeof(uint32_t), "the scratch row holds ids");
     out->token = -1;
     out->logprob = NAN;
     out->top_n = 0;
-    int64_t best = ops->argmax(logits, n);
-    if (best < 0 || isinf(logits[best])) return;
-    float max = logits[best];
+    int64_t best = logits_best(ops, logits);
+    if (best < 0 || isinf(logits->x[best])) return;
+    float max = logits->x[best];
     out->token = (int32_t)best;
-    if (!is_greedy(params)) out->token = (int32_t)draw(ops, params, position, logits, scratch, n, max);
+    if (!is_greedy(params)) out->token = (int32_t)draw(ops, params, position, logits, scratch, max);
     if (params->logprobs < 0) return;
-    logprob_fill(ops, logits, scratch, n, max, out->token, params->logprobs, out);
+    logprob_fill(ops, logits, scratch, max, out->token, params->logprobs, out);
 }
 
-void sample_score(const struct vecops *ops, const float *logits, float *scratch, uint32_t n, int32_t next,
-                  int32_t logprobs, struct sample_result *out) {
+void sample_score(const struct vecops *ops, const struct logits *logits, float *scratch, int32_t next, int32_t logprobs,
+                  struct sample_result *out) {
     out->token = -1;
     out->logprob = NAN;
     out->top_n = 0;
-    int64_t best = ops->argmax(logits, n);
-    if (best < 0 || isinf(logits[best])) return;
+    int64_t best = logits_best(ops, logits);
+    if (best < 0 || isinf(logits->x[best])) return;
     out->token = (int32_t)best;
-    logprob_fill(ops, logits, scratch, n, logits[best], next, logprobs, out);
+    logprob_fill(ops, logits, scratch, logits->x[best], next, logprobs, out);
 }

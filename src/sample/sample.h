@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#include "base/vecops.h"
+#include "base/logits.h"
 #include "cohort/cohort.h"
 
 struct sample_params {
@@ -32,13 +32,13 @@ struct sample_result {
 /* Checks ranges (two-sided, NaN refused); E_ARGUMENT with the field's name. */
 int sample_check(const cohort_sampling *s, int logprobs, uint32_t vocab, cohort_error *err);
 
-/* Draws the token at `position` (absolute position of the token being chosen: the random counter). logits and scratch:
- * n floats each, both may be overwritten. */
-void sample_draw(const struct vecops *ops, const struct sample_params *params, uint64_t position, float *logits,
-                 float *scratch, uint32_t n, struct sample_result *out);
+/* Draws the token at `position` (absolute position of the token being chosen: the random counter). scratch: as many
+ * floats as there are logits. */
+void sample_draw(const struct vecops *ops, const struct sample_params *params, uint64_t position,
+                 const struct logits *logits, float *scratch, struct sample_result *out);
 /* What the distribution says of a given next id (-1: none): argmax in out->token, out->logprob of `next`, and the n
  * best. */
-void sample_score(const struct vecops *ops, const float *logits, float *scratch, uint32_t n, int32_t next,
-                  int32_t logprobs, struct sample_result *out);
+void sample_score(const struct vecops *ops, const struct logits *logits, float *scratch, int32_t next, int32_t logprobs,
+                  struct sample_result *out);
 
 #endif

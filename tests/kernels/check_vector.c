@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "backend/cpu/half.h"
+#include "base/logits.h"
 #include "kernel_check.h"
 #include "vector_levels.h"
 
@@ -108,11 +109,21 @@ static void test_sums(void **s) {
     }
 }
 
+/* By the peaks of spans. */
+static int64_t best(const struct vecops *ops, const float *x, uint32_t n) {
+    float *peaks = check_alloc(logits_spans(n) * sizeof *peaks);
+    logits_peaks(ops, x, n, 0, logits_spans(n), peaks);
+    int64_t found = logits_best(ops, &(struct logits){x, n, peaks});
+    check_free(peaks, logits_spans(n) * sizeof *peaks);
+    return found;
+}
+
 static void test_empty_sums(void **s) {
     for (int l = 0; l < n_levels; l++) {
         assert_true(levels[l].k.vec.sum(NULL, 0) == 0);
         assert_true(levels[l].k.vec.sum_exp(NULL, 0, 0, 1) == 0);
-        assert_int_equal(levels[l].k.vec.argmax(NULL, 0), -1);
+        assert_true(levels[l].k.vec.peak(NULL, 0) == -INFINITY);
+        assert_int_equal(best(&levels[l].k.vec, NULL, 0), -1);
         assert_int_equal(levels[l].k.vec.at_least(NULL, 0, 0, NULL, 0), 0);
     }
 }
@@ -170,7 +181,7 @@ static void test_rope_quarter_turn(void **s) {
     }
 }
 
-static void test_argmax(void **s) {
+static void test_best(void **s) {
     for (int i = 0; i < SIZES; i++) {
         uint32_t n = size_at(i);
         if (n == 0) continue;
@@ -179,14 +190,14 @@ static void test_argmax(void **s) {
             uint32_t a = n < 80 ? round % n : check_below(n), b = check_below(n);
             check_fill(x, n, CHECK_PLAIN);
             x[a] = x[b] = round / n == 1 ? INFINITY : 100;
-            for (int l = 0; l < n_levels; l++) assert_int_equal(levels[l].k.vec.argmax(x, n), a < b ? a : b);
+            for (int l = 0; l < n_levels; l++) assert_int_equal(best(&levels[l].k.vec, x, n), a < b ? a : b);
             x[a] = check_from_bits(0xffc00001u + check_below(1000));
-            for (int l = 0; l < n_levels; l++) assert_int_equal(levels[l].k.vec.argmax(x, n), -1);
+            for (int l = 0; l < n_levels; l++) assert_int_equal(best(&levels[l].k.vec, x, n), -1);
         }
         for (uint32_t j = 0; j < n; j++) x[j] = -INFINITY;
-        for (int l = 0; l < n_levels; l++) assert_int_equal(levels[l].k.vec.argmax(x, n), 0);
+        for (int l = 0; l < n_levels; l++) assert_int_equal(best(&levels[l].k.vec, x, n), 0);
         for (uint32_t j = 0; j < n; j++) x[j] = j % 2 ? 0.0f : -0.0f; /* equal, so the first */
-        for (int l = 0; l < n_levels; l++) assert_int_equal(levels[l].k.vec.argmax(x, n), 0);
+        for (int l = 0; l < n_levels; l++) assert_int_equal(best(&levels[l].k.vec, x, n), 0);
         check_free(x, n * sizeof *x);
     }
 }
@@ -312,7 +323,7 @@ int main(void) {
         cmocka_unit_test(test_softcap),      cmocka_unit_test(test_exp),
         cmocka_unit_test(test_sums),         cmocka_unit_test(test_empty_sums),
         cmocka_unit_test(test_rope),         cmocka_unit_test(test_rope_quarter_turn),
-        cmocka_unit_test(test_argmax),       cmocka_unit_test(test_at_least),
+        cmocka_unit_test(test_best),         cmocka_unit_test(test_at_least),
         cmocka_unit_test(test_store),        cmocka_unit_test(test_store_rounding),
         cmocka_unit_test(test_store_known),
     };

@@ -25,7 +25,7 @@ struct backend_program {
     struct batch queue[BACKEND_IN_FLIGHT];
     uint64_t launched, run, waited; /* batch i lies at i % BACKEND_IN_FLIGHT */
     int closing;
-    float *logits, *scratch;
+    float *logits, *peaks, *scratch;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -88,7 +88,9 @@ static void run_item(struct backend_program *p, const struct batch *b, uint32_t 
     for (uint32_t output = item->n_outputs; output-- > 0;) {
         uint32_t pos = item->first_pos + item->n_tokens - item->n_outputs + output;
         compute(p, b, item, pos, p->logits);
-        b->consume(b->user, i, output, p->logits, p->scratch);
+        struct logits l = {p->logits, p->vocab, p->peaks};
+        logits_peaks(&vecops_naive, l.x, l.n, 0, logits_spans(l.n), p->peaks);
+        b->consume(b->user, i, output, &l, p->scratch);
     }
 }
 
@@ -134,6 +136,7 @@ int backend_compile(struct backend *b, const struct program *program, uint32_t t
     p->outputs_max = outputs_max;
     for (uint32_t g = 0; g < p->groups; g++) p->window[g] = program->groups[g].window;
     p->logits = calloc(p->vocab, sizeof(float));
+    p->peaks = calloc(logits_spans(p->vocab), sizeof(float));
     p->scratch = calloc(p->vocab, sizeof(float));
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
@@ -153,6 +156,7 @@ void backend_program_free(struct backend_program *p) {
     pthread_mutex_destroy(&p->lock);
     pthread_cond_destroy(&p->changed);
     free(p->logits);
+    free(p->peaks);
     free(p->scratch);
     free(p);
 }

@@ -89,16 +89,25 @@ static void pages_deal(struct bench *b, uint64_t seed) {
 struct call { /* what a batch's consumer compares with */
     struct bench *bench;
     uint32_t row[ROWS], first_output_pos[ROWS]; /* by item */
-    _Atomic uint32_t seen, wrong;
+    _Atomic uint32_t seen, wrong, wrong_peaks;
 };
 
-static void check_logits(void *user, uint32_t item, uint32_t output, float *logits, float *scratch) {
+static int32_t best_of(const float *x) {
+    int32_t best = 0;
+    for (int32_t i = 1; i < MODEL_VOCAB; i++)
+        if (x[i] > x[best]) best = i;
+    return best;
+}
+
+static void check_logits(void *user, uint32_t item, uint32_t output, const struct logits *logits, float *scratch) {
     struct call *c = user;
     uint32_t row = c->row[item], pos = c->first_output_pos[item] + output;
     const float *right = c->bench->right[row] + (size_t)pos * MODEL_VOCAB;
     c->seen++;
-    c->wrong += memcmp(logits, right, MODEL_VOCAB * sizeof(float)) != 0;
-    memset(logits, 0x55, MODEL_VOCAB * sizeof(float)); /* both are the consumer's to overwrite */
+    c->wrong += memcmp(logits->x, right, MODEL_VOCAB * sizeof(float)) != 0;
+    for (uint32_t i = 0; i < MODEL_VOCAB; i++) /* the peaks are reached, and not passed */
+        c->wrong_peaks += !(logits->x[i] <= logits->peaks[i / LOGITS_SPAN]);
+    c->wrong_peaks += logits_best(backend_vecops(c->bench->backend), logits) != best_of(logits->x);
     memset(scratch, 0x55, MODEL_VOCAB * sizeof(float));
 }
 
@@ -110,7 +119,7 @@ static void batch_fill(struct bench *b, const struct item_plan *plan, uint32_t n
                        struct call *call, struct batch *batch) {
     *batch = (struct batch){.n_items = n, .items = items, .consume = check_logits, .user = call};
     call->bench = b;
-    call->seen = call->wrong = 0;
+    call->seen = call->wrong = call->wrong_peaks = 0;
     for (uint32_t i = 0; i < n; i++) {
         items[i] = (struct batch_item){.first_pos = plan[i].pos,
                                        .n_tokens = plan[i].n,
@@ -134,6 +143,7 @@ static void batch_run(struct bench *b, const struct item_plan *plan, uint32_t n)
     assert_int_equal(backend_wait(b->program, NULL), 0);
     assert_int_equal(call.seen, outputs);
     assert_int_equal(call.wrong, 0);
+    assert_int_equal(call.wrong_peaks, 0);
 }
 
 /* One row alone in chunks; `every`: all positions have outputs, else only the last. */
@@ -255,11 +265,11 @@ struct greedy {
     float *logits; /* a copy of each output */
 };
 
-static void take_best(void *user, uint32_t item, uint32_t output, float *logits, float *scratch) {
+static void take_best(void *user, uint32_t item, uint32_t output, const struct logits *logits, float *scratch) {
     struct greedy *g = user;
     (void)item, (void)output, (void)scratch;
-    memcpy(g->logits, logits, MODEL_VOCAB * sizeof(float));
-    *g->slot = (int32_t)g->vec->argmax(logits, MODEL_VOCAB);
+    memcpy(g->logits, logits->x, MODEL_VOCAB * sizeof(float));
+    *g->slot = (int32_t)logits_best(g->vec, logits);
 }
 
 static void two_in_flight(void **state) {
@@ -302,7 +312,7 @@ static void two_in_flight(void **state) {
         int32_t row[MODEL_TOKENS_MAX];
         memcpy(row, b.tokens[0], PROMPT * sizeof *row);
         for (int i = 0; i <= NEW; i++) {
-            sampled[i] = (int32_t)backend_vecops(b.backend)->argmax(logits + (size_t)i * MODEL_VOCAB, MODEL_VOCAB);
+            sampled[i] = best_of(logits + (size_t)i * MODEL_VOCAB);
             if (i < NEW) row[PROMPT + i] = sampled[i];
         }
         float *right = malloc((size_t)(PROMPT + NEW) * MODEL_VOCAB * sizeof(float));

@@ -18,7 +18,7 @@
 
 enum { ROW_MAX = 20000 };
 
-static float row[ROW_MAX], work[ROW_MAX], scratch[ROW_MAX];
+static float row[ROW_MAX], work[ROW_MAX], peaks[ROW_MAX / LOGITS_SPAN + 1], scratch[ROW_MAX];
 static const struct vecops *ops;
 
 static struct sample_params params(float temperature, int32_t top_k, float top_p, float min_p) {
@@ -26,10 +26,15 @@ static struct sample_params params(float temperature, int32_t top_k, float top_p
         .temperature = temperature, .top_k = top_k, .top_p = top_p, .min_p = min_p, .seed = 7, .logprobs = -1};
 }
 
+static struct logits logits_of(uint32_t n) {
+    logits_peaks(ops, row, n, 0, logits_spans(n), peaks);
+    return (struct logits){row, n, peaks};
+}
+
 static struct sample_result draw(const struct sample_params *p, uint64_t position, uint32_t n) {
     struct sample_result r;
-    memcpy(work, row, n * sizeof(float));
-    sample_draw(ops, p, position, work, scratch, n, &r);
+    struct logits l = logits_of(n);
+    sample_draw(ops, p, position, &l, scratch, &r);
     return r;
 }
 
@@ -70,7 +75,7 @@ static void weights_are_the_same_alone_and_in_a_row(void **state) {
     for (int kind = 0; kind < 6; kind++) {
         fill_row(ROW_MAX, kind, &random);
         for (int s = 0; s < 3; s++) {
-            float max = row[ops->argmax(row, ROW_MAX)], alone;
+            float max = ops->peak(row, ROW_MAX), alone;
             ops->exp_shifted(work, row, ROW_MAX, max, scales[s]);
             for (uint32_t i = 0; i < ROW_MAX; i++) {
                 ops->exp_shifted(&alone, &row[i], 1, max, scales[s]);
@@ -260,7 +265,8 @@ static void no_finite_logits_is_no_token(void **state) {
         assert_int_equal(draw(&hot, 0, 64).token, -1);
         assert_int_equal(draw(&hot, 0, 64).top_n, 0);
         struct sample_result r;
-        sample_score(ops, row, scratch, 64, 3, 5, &r);
+        struct logits l = logits_of(64);
+        sample_score(ops, &l, scratch, 3, 5, &r);
         assert_int_equal(r.token, -1);
         assert_true(isnan(r.logprob));
     }
@@ -292,13 +298,14 @@ static void logprobs_are_those_of_the_whole_row(void **state) {
         if (i) assert_true(r.top[i - 1].logprob >= r.top[i].logprob);
     }
     struct sample_result score;
-    sample_score(ops, row, scratch, 5000, 7, 2, &score);
+    struct logits l = logits_of(5000);
+    sample_score(ops, &l, scratch, 7, 2, &score);
     assert_int_equal(score.token, 100);
     assert_true(isinf(score.logprob) && score.logprob < 0);
     assert_int_equal(score.top_n, 2);
     assert_int_equal(score.top[1].id, 4000);
     assert_memory_equal(&score.top[1].logprob, &r.top[1].logprob, sizeof(float));
-    sample_score(ops, row, scratch, 5000, -1, 0, &score);
+    sample_score(ops, &l, scratch, -1, 0, &score);
     assert_true(isnan(score.logprob));
     assert_int_equal(score.top_n, 0);
     p.logprobs = 0;

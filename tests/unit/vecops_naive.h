@@ -8,13 +8,10 @@
 #include "base/fmath.h"
 #include "base/vecops.h"
 
-static int64_t naive_argmax(const float *x, uint32_t n) {
-    int64_t best = n ? 0 : -1;
-    for (uint32_t i = 0; i < n; i++) {
-        if (isnan(x[i])) return -1;
-        if (x[i] > x[best]) best = i;
-    }
-    return best;
+static float naive_peak(const float *x, uint32_t n) {
+    float largest = -INFINITY;
+    for (uint32_t i = 0; i < n; i++) largest = isnan(largest) || isnan(x[i]) ? NAN : fmaxf(largest, x[i]);
+    return largest;
 }
 
 static uint32_t naive_at_least(const float *x, uint32_t n, float limit, uint32_t *out, uint32_t capacity) {
@@ -55,6 +52,6 @@ static double naive_sum_exp(const float *x, uint32_t n, float shift, float scale
     return naive_tiles(x, n, 1, shift, scale);
 }
 
-static const struct vecops vecops_naive = {naive_argmax, naive_at_least, naive_exp_shifted, naive_sum, naive_sum_exp};
+static const struct vecops vecops_naive = {naive_peak, naive_at_least, naive_exp_shifted, naive_sum, naive_sum_exp};
 
 #endif

@@ -60,14 +60,14 @@ struct consumer {
     const struct piece *pieces;
 };
 
-static void consume(void *user, uint32_t item, uint32_t output, float *logits, float *scratch) {
+static void consume(void *user, uint32_t item, uint32_t output, const struct logits *logits, float *scratch) {
     const struct consumer *c = user;
     const struct piece *piece = &c->pieces[item];
     uint32_t vocab = c->m->program->vocab;
-    memcpy(logits_at(c->m, piece->row, piece->first + output), logits, vocab * sizeof *logits);
-    if (output == piece->n - 1) c->m->slots[piece->row] = (int32_t)backend_vecops(c->m->backend)->argmax(logits, vocab);
-    /* Both are the consumer's to spoil. */
-    memset(logits, 0xff, vocab * sizeof *logits);
+    assert_int_equal(logits->n, vocab);
+    memcpy(logits_at(c->m, piece->row, piece->first + output), logits->x, vocab * sizeof *logits->x);
+    if (output == piece->n - 1) c->m->slots[piece->row] = (int32_t)logits_best(backend_vecops(c->m->backend), logits);
+    /* It is the consumer's to spoil. */
     memset(scratch, 0xff, vocab * sizeof *scratch);
 }
 

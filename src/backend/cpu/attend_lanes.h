@@ -249,7 +249,7 @@ static void vector_fill(struct kernels *k) {
     k->store = store;
     k->attend = attend;
     k->vec = (struct vecops){
-        .argmax = argmax, .at_least = at_least, .exp_shifted = exp_shifted, .sum = sum, .sum_exp = sum_exp};
+        .peak = peak, .at_least = at_least, .exp_shifted = exp_shifted, .sum = sum, .sum_exp = sum_exp};
 }
 
 #endif

@@ -189,7 +189,9 @@ static int scratch_alloc(struct backend_program *p, cohort_error *err) {
     p->logits_stride = row_stride(p->vocab);
     uint32_t rows = p->outputs_max < BACKEND_LOGIT_TILE ? p->outputs_max : BACKEND_LOGIT_TILE;
     p->logits = rows_alloc(rows, p->logits_stride);
-    if (!p->scratch || !p->logits) return no_memory(err, "logits", rows * p->logits_stride * sizeof(float));
+    p->peaks_stride = row_stride(logits_spans(p->vocab));
+    p->peaks = rows_alloc(rows, p->peaks_stride);
+    if (!p->scratch || !p->logits || !p->peaks) return no_memory(err, "logits", rows * p->logits_stride * sizeof(float));
 
     struct run *r = &p->run;
     r->tokens = mem_alloc(p->tokens_max, sizeof *r->tokens);
@@ -251,6 +253,7 @@ void backend_program_free(struct backend_program *p) {
     mem_free(p->run.tokens);
     mem_free(p->scratch);
     mem_free(p->logits);
+    mem_free(p->peaks);
     mem_free(p->steps);
     mem_free(p->phases);
     mem_free(p->products);

@@ -19,8 +19,9 @@ enum {
     ATTEND_SHARE_NS = 12000, /* more: what the other cores must fetch is larger */
     TILE_NS = 4000,
     TILES_PER_THREAD = 8,
-    ROWS_STEP = 64,           /* rows for which a kernel unpacks weights once: row blocks are multiples */
-    GROUPS_STEP = 2,          /* output groups that share a pass over the rows */
+    ROWS_STEP = 64,  /* rows for which a kernel unpacks weights once: row blocks are multiples */
+    GROUPS_STEP = 2, /* output groups that share a pass over the rows */
+    SPAN_GROUPS = LOGITS_SPAN / PACK_OUTPUTS,
     ACT_BYTES = 256 * 1024,   /* prepared rows that stay in a core's cache while groups pass */
     CHUNK_BYTES = 256 * 1024, /* weights that stay there while row blocks pass */
 };
@@ -106,9 +107,10 @@ static uint64_t group_ns(const struct packed *w, uint32_t rows) {
     return 1 + (reading > multiplying ? reading : multiplying);
 }
 
-/* Tiles of about the same time. A tile is a run of output groups for all rows, so that weights come from memory once;
- * only when there are too few groups to go around are the rows cut, too. */
-static void products_cut(const struct backend_program *p, const struct phase *phase, uint32_t rows, struct tiling *t) {
+/* Tiles of about the same time. A tile is a run of output groups, whole steps of them, for all rows, so that weights
+ * come from memory once; only when there are too few groups to go around are the rows cut, too. */
+static void products_cut(const struct backend_program *p, const struct phase *phase, uint32_t rows, uint32_t step,
+                         struct tiling *t) {
     uint64_t total = 0, largest = 0;
     for (uint32_t i = 0; i < phase->n; i++) {
         const struct packed *w = p->products[phase->first + i].weight;
@@ -132,7 +134,7 @@ static void products_cut(const struct backend_program *p, const struct phase *ph
         uint64_t most = CHUNK_BYTES / w->group_bytes;
         if (groups > most) groups = most;
         t->first_tile[i] = t->tiles;
-        t->groups_per_tile[i] = max_u32((uint32_t)groups / GROUPS_STEP, 1) * GROUPS_STEP;
+        t->groups_per_tile[i] = max_u32((uint32_t)groups / step, 1) * step;
         if (ceil_div(w->groups, t->groups_per_tile[i]) > TEAM_TILES_MAX / PHASE_PRODUCTS_MAX / t->row_blocks)
             t->groups_per_tile[i] = w->groups;
         t->tiles += ceil_div(w->groups, t->groups_per_tile[i]) * t->row_blocks;
@@ -234,15 +236,15 @@ static void logits_cut(struct backend_program *p, const struct phase *phase) {
     if (r->consuming)
         r->tiling.tiles = r->logit_n;
     else
-        products_cut(p, phase, r->logit_n, &r->tiling);
+        products_cut(p, phase, r->logit_n, SPAN_GROUPS, &r->tiling);
 }
 
 static void logits_tile(const struct backend_program *p, const struct phase *phase, uint32_t tile, unsigned thread) {
     const struct run *r = &p->run;
     if (r->consuming) {
         const struct output *o = &r->outputs[r->logit_first + tile];
-        r->batch.consume(r->batch.user, o->item, o->index, p->logits + tile * p->logits_stride,
-                         p->scratch + thread * p->scratch_stride);
+        struct logits l = {p->logits + tile * p->logits_stride, p->vocab, p->peaks + tile * p->peaks_stride};
+        r->batch.consume(r->batch.user, o->item, o->index, &l, p->scratch + thread * p->scratch_stride);
         return;
     }
     const struct product *product = &p->products[phase->first];
@@ -253,10 +255,13 @@ static void logits_tile(const struct backend_program *p, const struct phase *pha
     uint32_t end = min_u32(first + r->tiling.groups_per_tile[0], w->groups);
     const char *acts = p->acts[w->kind].base + r->logit_first * act_stride(p, w->kind, w->cols);
     product_run(p, product, first, end, row, row_end, acts, p->logits, p->logits_stride);
-    if (phase->op.softcap == 0) return;
     uint32_t column = first * PACK_OUTPUTS, columns = min_u32(end * PACK_OUTPUTS, w->rows) - column;
-    for (uint32_t i = row; i < row_end; i++)
-        p->backend->kernels.softcap(p->logits + i * p->logits_stride + column, columns, phase->op.softcap);
+    for (uint32_t i = row; i < row_end; i++) {
+        float *logits = p->logits + i * p->logits_stride;
+        if (phase->op.softcap != 0) p->backend->kernels.softcap(logits + column, columns, phase->op.softcap);
+        logits_peaks(&p->backend->kernels.vec, logits, w->rows, first / SPAN_GROUPS, logits_spans(column + columns),
+                     p->peaks + i * p->peaks_stride);
+    }
 }
 
 /* Goes from the products of a tile of outputs to its consumer, then to the next tile. 0: none is left. */
@@ -276,7 +281,7 @@ static uint32_t phase_cut(struct backend_program *p, const struct phase *phase) 
         rows_cut(p, phase, t);
         break;
     case PHASE_MATMUL:
-        products_cut(p, phase, p->run.n_rows[phase->domain], t);
+        products_cut(p, phase, p->run.n_rows[phase->domain], GROUPS_STEP, t);
         break;
     case PHASE_ATTEND:
         attend_cut(p, phase, t);

@@ -173,7 +173,7 @@ static void store(void *page, uint32_t slot, const float *key, uint32_t key_widt
 }
 
 /* Sets *largest to the largest of x[0 .. n - 1], n >= 1. Returns 1 if there is a NaN. */
-static int find_largest(const float *x, uint32_t n, float *largest) {
+static float peak(const float *x, uint32_t n) {
     float best = -INFINITY;
     uint32_t i = 0;
     if (n >= 64) {
@@ -184,32 +184,14 @@ static int find_largest(const float *x, uint32_t n, float *largest) {
             nan = lanes_mask_or(nan, lanes_mask_or(lanes_unordered(v[0], v[1]), lanes_unordered(v[2], v[3])));
             for (int j = 0; j < 4; j++) max[j] = lanes_max(max[j], v[j]);
         }
-        if (lanes_bits(nan)) return 1;
+        if (lanes_bits(nan)) return NAN;
         best = lanes_largest(lanes_max(lanes_max(max[0], max[1]), lanes_max(max[2], max[3])));
     }
     for (; i < n; i++) {
-        if (isnan(x[i])) return 1;
+        if (isnan(x[i])) return NAN;
         if (x[i] > best) best = x[i];
     }
-    *largest = best;
-    return 0;
-}
-
-enum { SEARCH_SPAN = 4096 };
-
-static int64_t argmax(const float *x, uint32_t n) {
-    float best = 0;
-    uint32_t start = 0;
-    for (uint32_t at = 0; at < n;) {
-        uint32_t count = n - at < SEARCH_SPAN ? n - at : SEARCH_SPAN;
-        float largest;
-        if (find_largest(x + at, count, &largest)) return -1;
-        if (at == 0 || largest > best) best = largest, start = at;
-        at += count;
-    }
-    if (n == 0) return -1;
-    while (x[start] != best) start++;
-    return start;
+    return best;
 }
 
 static uint32_t at_least(const float *x, uint32_t n, float limit, uint32_t *out, uint32_t capacity) {

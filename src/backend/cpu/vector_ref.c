@@ -50,13 +50,13 @@ static void store(void *page, uint32_t slot, const float *key, uint32_t key_widt
     for (uint32_t d = 0; d < value_width; d++) values[(size_t)slot * value_width + d] = half_from_float(value[d]);
 }
 
-static int64_t argmax(const float *x, uint32_t n) {
-    int64_t best = -1;
+static float peak(const float *x, uint32_t n) {
+    float largest = -INFINITY;
     for (uint32_t i = 0; i < n; i++) {
-        if (isnan(x[i])) return -1;
-        if (best < 0 || x[i] > x[best]) best = i;
+        if (isnan(x[i])) return x[i];
+        if (x[i] > largest) largest = x[i];
     }
-    return best;
+    return largest;
 }
 
 static uint32_t at_least(const float *x, uint32_t n, float limit, uint32_t *out, uint32_t capacity) {
@@ -103,6 +103,6 @@ void kernels_vector_ref(struct kernels *k) {
     k->softcap = softcap;
     k->store = store;
     k->attend = attend_ref;
-    k->vec = (struct vecops){
-        .argmax = argmax, .at_least = at_least, .exp_shifted = exp_shifted, .sum = sum, .sum_exp = sum_exp};
+    k->vec =
+        (struct vecops){.peak = peak, .at_least = at_least, .exp_shifted = exp_shifted, .sum = sum, .sum_exp = sum_exp};
 }
