@@ -3,7 +3,8 @@
 #   make test     everything that CI runs, closing with "N passed, N failed"
 #   make build    build/cohort and the library only
 #   make model    fetch the default model (253 MB) into $COHORT_HOME or ~/.cache/cohort
-#   make bench    cohort's speed on the default model, beside llama.cpp's where that is built
+#   make bench    cohort's speed beside the machine's roofs, and beside llama.cpp's where that is built   (MODELS="default q4km-1b q8-1b")
+#   make bench-kernels   each kernel alone beside its roof; make bench-server: whole servers under load; make plot: docs/performance.svg
 #   make check    static checks: formatting, file sizes, symbols, cppcheck
 #   make peer-check   tokenizer pairs, perplexity and speed beside llama.cpp, which must be built (not in CI)
 #   make simulate SEED=1 REQUESTS=1000000
@@ -15,8 +16,10 @@ JOBS ?= $(shell nproc)
 ARGS ?=
 SEED ?= 1
 REQUESTS ?= 1000000
+MODELS ?= default
+BENCH_ARGS ?=
 
-.PHONY: run test build bench check peer-check install clean deps model venv simulate
+.PHONY: run test build bench bench-programs bench-kernels bench-server plot check peer-check install clean deps model venv simulate
 
 build: deps
 	@cmake --preset release >build.log.tmp 2>&1 || { cat build.log.tmp; rm -f build.log.tmp; exit 1; }; rm -f build.log.tmp
@@ -40,9 +43,24 @@ test: deps model venv
 check: deps
 	@scripts/check.sh
 
-bench: build model
-	@cmake --build build -- -j$(JOBS) >/dev/null
-	@python3 bench/bench.py
+bench-programs: build model
+	@cmake --build build --target benches -- -j$(JOBS) >/dev/null
+
+bench: bench-programs
+	@python3 bench/bench.py --models $(MODELS) $(BENCH_ARGS)
+
+bench-kernels: bench-programs
+	@build/bench/bench_roof
+	@build/bench/bench_matmul
+	@build/bench/bench_vector
+	@build/bench/bench_exec "$$(python3 scripts/fetch_model.py --path)"
+	@build/bench/bench_sched
+
+bench-server: bench-programs
+	@python3 bench/server.py $(BENCH_ARGS)
+
+plot:
+	@python3 bench/plot.py
 
 peer-check: build model venv
 	@python3 bench/peer_check.py

@@ -10,7 +10,6 @@ import array
 import pathlib
 import random
 import struct
-import subprocess
 import sys
 
 import common

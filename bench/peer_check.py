@@ -5,14 +5,13 @@ within 0.5 %, and speed. Needs a folder with llama.cpp's programs; builds nothin
 usage: peer_check.py [--peer FOLDER] [--text FILE]
 """
 import argparse
-import os
 import pathlib
 import re
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-PEER = pathlib.Path(os.path.expanduser("~/.cache/cohort-peer/src/vendor/llama.cpp/build/bin"))
+from common import PEER, ROOT
+
 TEXT = "/usr/share/common-licenses/GPL-3"
 WINDOW = 512
 PERPLEXITY_TOLERANCE = 0.005
@@ -45,7 +44,7 @@ def main():
     vocabs = args.peer.parents[1] / "models"
     done = subprocess.run([sys.executable, ROOT / "scripts" / "check_vocabs.py", vocabs])
     results.append(done.returncode == 0)
-    subprocess.run([sys.executable, ROOT / "bench" / "bench.py", "--peer", args.peer])
+    subprocess.run([sys.executable, ROOT / "bench" / "bench.py", "--rounds", "1", "--peer", args.peer])
     print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
     return 0 if all(results) else 1
 

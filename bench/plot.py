@@ -45,7 +45,7 @@ class Panel:
         self.text(LEFT, 20, title, "start", 14, "bold")
         for value in marks:
             self.line(LEFT, self.v(value), WIDTH - RIGHT, self.v(value), "#dddddd")
-            self.text(LEFT - 6, self.v(value) + 4, f"{value:g}", "end")
+            self.text(LEFT - 6, self.v(value) + 4, f"{value:,g}", "end")
         for row in rows:
             self.text(self.h(row), HEIGHT - BOTTOM + 16, str(row), "middle")
         self.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, "rows that decode together", "middle")

@@ -10,6 +10,7 @@ long. Times are the client's: `first` from sending a request to its first piece 
 import argparse
 import asyncio
 import json
+import pathlib
 import random
 import signal
 import socket
@@ -162,7 +163,7 @@ def report(args, results, model, found):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="default")
-    parser.add_argument("--peer", type=lambda text: llama.pathlib.Path(text), default=common.PEER)
+    parser.add_argument("--peer", type=pathlib.Path, default=common.PEER)
     parser.add_argument("--clients", type=lambda text: [int(n) for n in text.split(",")], default=[1, 4, 16, 32])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--words", type=int, default=128)
