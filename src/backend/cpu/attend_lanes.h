@@ -6,9 +6,14 @@
 #ifndef BACKEND_CPU_ATTEND_LANES_H
 #define BACKEND_CPU_ATTEND_LANES_H
 
+#include "backend/cpu/attend_ref.h"
 #include "backend/cpu/kernels.h"
 
-enum { TILE_ROWS = LANES_ACCUMULATORS < 8 ? LANES_ACCUMULATORS : 8 };
+enum {
+    TILE_ROWS = LANES_ACCUMULATORS < 12 ? LANES_ACCUMULATORS : 12,
+    TILE_SUMS = TILE_ROWS > 4 ? TILE_ROWS * 4 : 16, /* room for any tile's; it uses the first rows * wide */
+    CHUNK = 64,                                     /* columns of values */
+};
 _Static_assert(PAGE == 32, "a row's scores in one page are two lanes");
 
 /* How many lanes wide a tile of `rows` rows is, so that its sums stay in registers. */
@@ -26,22 +31,25 @@ struct attention {
     const struct attend_args *args;
     float *q;             /* [row][key_width], scaled */
     float *weights;       /* [row][PAGE]: scores, then their exponentials */
-    float *max, *sum;     /* over the pages so far */
-    float *page_sum;      /* of the page at hand */
-    float *old, *page;    /* factors of what was so far and of the page at hand */
+    float *max, *sum;     /* [row]: over the pages so far */
+    float *page_sum;      /* [row]: of the page at hand */
+    float *old, *page;    /* [row]: factors of what was so far and of the page at hand; `page` is its maximum first */
     const uint16_t *next; /* keys of the page after it */
     struct view views[ATTEND_TOKENS];
 };
 
-/* While it works it asks for the page's values, which lie behind the keys; the values' tiles ask for the next keys. */
+/* Scores of at least the keys low .. high. While it works it asks for the page's values, which lie behind the keys; the
+ * values' tiles ask for the next keys. */
 LANES_INLINE void score_tile(const int rows, const int wide, const uint16_t *keys, const float *q, uint32_t width,
-                             float *scores) {
+                             float *scores, uint32_t low, uint32_t high) {
     const uint16_t *ahead = keys + (size_t)width * PAGE;
-    for (int part = 0; part < PAGE; part += 16 * wide) {
+    const uint32_t step = 16 * (uint32_t)wide;
+    for (uint32_t part = low / step * step; part <= high; part += step) {
         lanes sums[TILE_ROWS * 2];
         for (int i = 0; i < rows * wide; i++) sums[i] = lanes_splat(0);
         for (uint32_t d = 0; d < width; d++) {
-            lanes_prefetch(ahead + (size_t)d * PAGE);
+            lanes_prefetch(ahead);
+            ahead += 16 * wide;
             for (int l = 0; l < wide; l++) {
                 lanes k = lanes_load_half(keys + (size_t)d * PAGE + part + 16 * l);
                 for (int r = 0; r < rows; r++) {
@@ -55,68 +63,88 @@ LANES_INLINE void score_tile(const int rows, const int wide, const uint16_t *key
     }
 }
 
-/* Columns d .. d + count - 1 of the output of `rows` rows that have the same view of the page; count is 16 * wide, or
- * less than 16 for the last columns of an odd width. */
-LANES_INLINE void value_columns(const int rows, const int wide, const uint16_t *values, uint32_t width,
-                                const float *weights, const struct view *view, float *const *out, const float *old,
-                                const float *page, uint32_t d, int count, const uint16_t *next) {
-    lanes sums[TILE_ROWS > 4 ? TILE_ROWS * 4 : 16];
+/* The rows of a tile of values: all have the same view of the page. */
+struct value_rows {
+    const float *weights;    /* [row][PAGE] */
+    const float *old, *page; /* [row]: factors of what the output holds and of this page */
+    float *out[TILE_ROWS];
+    const uint16_t *ahead; /* what to ask memory for meanwhile: as much as is read of the values */
+};
+
+/* The sums of 16 * wide columns of a page's values, `stride` apart from key to key. Pointers walk, so that each row's
+ * weight lies at a constant distance from one of them and costs no instruction beside its load. */
+LANES_INLINE void weigh_values(const int rows, const int wide, const uint16_t *values, size_t stride,
+                               const struct view *view, const float *weights, const uint16_t *ahead, lanes *sums) {
     for (int i = 0; i < rows * wide; i++) sums[i] = lanes_splat(0);
-    for (uint32_t j = view->low; j <= view->high; j++) {
-        const uint16_t *from = values + (size_t)j * width + d;
-        uint16_t last[16] = {0};
-        lanes_prefetch(next + (size_t)d * PAGE + j * 16 * (uint32_t)wide);
-        if (count < 16) from = memcpy(last, from, sizeof(uint16_t) * (size_t)count);
+    const float *w = weights + view->low, *end = weights + view->high + 1;
+    values += view->low * stride;
+    _Pragma("GCC unroll 2") for (; w < end; w++, values += stride, ahead += 16 * wide) {
+        for (int line = 0; line < wide; line += 2) lanes_prefetch(ahead + 16 * line);
         for (int l = 0; l < wide; l++) {
-            lanes v = lanes_load_half(from + 16 * l);
+            lanes v = lanes_load_half(values + 16 * l);
             for (int r = 0; r < rows; r++)
-                sums[r * wide + l] = lanes_fma(lanes_splat(weights[r * PAGE + j]), v, sums[r * wide + l]);
-        }
-    }
-    for (int r = 0; r < rows; r++) {
-        for (int l = 0; l < wide; l++) {
-            float *o = out[r] + d + 16 * l;
-            lanes x = sums[r * wide + l];
-            if (!view->start) {
-                lanes before = count < 16 ? lanes_load_first(o, count) : lanes_load(o);
-                x = lanes_fma(x, lanes_splat(page[r]), lanes_mul(before, lanes_splat(old[r])));
-            }
-            if (count < 16)
-                lanes_store_first(o, x, count);
-            else
-                lanes_store(o, x);
+                sums[r * wide + l] = lanes_fma(lanes_splat(w[r * PAGE]), v, sums[r * wide + l]);
         }
     }
 }
 
-LANES_INLINE void value_tile(const int rows, const int wide, const uint16_t *values, uint32_t width,
-                             const float *weights, const struct view *view, float *const *out, const float *old,
-                             const float *page, const uint16_t *next) {
-    uint32_t d = 0, step = 16 * (uint32_t)wide;
-    for (; width - d >= step; d += step)
-        value_columns(rows, wide, values, width, weights, view, out, old, page, d, (int)step, next);
-    for (; width - d >= 16; d += 16) value_columns(rows, 1, values, width, weights, view, out, old, page, d, 16, next);
-    if (d < width) value_columns(rows, 1, values, width, weights, view, out, old, page, d, (int)(width - d), next);
+/* 16 * wide columns of the output from `column` on. */
+LANES_INLINE void value_columns(const int rows, const int wide, const uint16_t *values, uint32_t width,
+                                const struct view *view, const struct value_rows *v, size_t column) {
+    lanes sums[TILE_SUMS];
+    weigh_values(rows, wide, values + column, width, view, v->weights, v->ahead + column * PAGE, sums);
+    for (int r = 0; r < rows; r++) {
+        lanes old = lanes_splat(v->old[r]), page = lanes_splat(v->page[r]);
+        for (int l = 0; l < wide; l++) {
+            float *o = v->out[r] + column + 16 * l;
+            lanes x = sums[r * wide + l];
+            lanes_store(o, view->start ? x : lanes_fma(x, page, lanes_mul(lanes_load(o), old)));
+        }
+    }
+}
+
+/* The last columns of a width that is no multiple of 16. */
+LANES_INLINE void value_rest(const int rows, const uint16_t *values, uint32_t width, const struct view *view,
+                             const struct value_rows *v, size_t column, int count) {
+    lanes sums[TILE_SUMS];
+    uint16_t block[PAGE * 16] = {0};
+    for (uint32_t j = view->low; j <= view->high; j++)
+        memcpy(block + 16 * j, values + column + (size_t)j * width, sizeof(uint16_t) * (size_t)count);
+    weigh_values(rows, 1, block, 16, view, v->weights, v->ahead + column * PAGE, sums);
+    for (int r = 0; r < rows; r++) {
+        float *o = v->out[r] + column;
+        lanes x = sums[r], before = lanes_mul(lanes_load_first(o, count), lanes_splat(v->old[r]));
+        lanes_store_first(o, view->start ? x : lanes_fma(x, lanes_splat(v->page[r]), before), count);
+    }
+}
+
+/* Columns [d, end) of the output. */
+LANES_INLINE void value_tile(const int rows, const int wide, const uint16_t *values, uint32_t width, uint32_t d,
+                             uint32_t end, const struct view *view, const struct value_rows *v) {
+    uint32_t step = 16 * (uint32_t)wide;
+    for (; end - d >= step; d += step) value_columns(rows, wide, values, width, view, v, d);
+    for (; end - d >= 16; d += 16) value_columns(rows, 1, values, width, view, v, d);
+    if (d < end) value_rest(rows, values, width, view, v, d, (int)(end - d));
 }
 
 /* One instance of a tile for every number of rows that the level's registers hold. */
-#define EACH_TILE(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
+#define EACH_TILE(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 
 #define SCORE_CASE(n)                                                                                                  \
     case n:                                                                                                            \
-        if (n <= TILE_ROWS) score_tile(n, KEY_LANES(n), keys, q, width, scores);                                       \
+        if (n <= TILE_ROWS) score_tile(n, KEY_LANES(n), keys, q, width, scores, low, high);                            \
         break;
-static void score_rows(uint32_t rows, const uint16_t *keys, const float *q, uint32_t width, float *scores) {
+static void score_rows(uint32_t rows, const uint16_t *keys, const float *q, uint32_t width, float *scores, uint32_t low,
+                       uint32_t high) {
     switch (rows) { EACH_TILE(SCORE_CASE) }
 }
 
 #define VALUE_CASE(n)                                                                                                  \
     case n:                                                                                                            \
-        if (n <= TILE_ROWS) value_tile(n, VALUE_LANES(n), values, width, weights, view, out, old, page, next);         \
+        if (n <= TILE_ROWS) value_tile(n, VALUE_LANES(n), values, width, d, end, view, v);                             \
         break;
-static void value_rows(uint32_t rows, const uint16_t *values, uint32_t width, const float *weights,
-                       const struct view *view, float *const *out, const float *old, const float *page,
-                       const uint16_t *next) {
+static void value_rows(uint32_t rows, const uint16_t *values, uint32_t width, uint32_t d, uint32_t end,
+                       const struct view *view, const struct value_rows *v) {
     switch (rows) { EACH_TILE(VALUE_CASE) }
 }
 
@@ -126,68 +154,119 @@ static uint32_t tile_rows(uint32_t left) {
     return (left + tiles - 1) / tiles;
 }
 
-static void scores(struct attention *t, const uint16_t *keys, uint32_t row, uint32_t end) {
-    uint32_t width = t->args->key_width;
-    for (uint32_t n; row < end; row += n) {
-        n = tile_rows(end - row);
-        score_rows(n, keys, t->q + (size_t)row * width, width, t->weights + (size_t)row * PAGE);
+/* Scores of what tokens [token, end) see: from the first one's first key to the last one's last. */
+static void scores(struct attention *t, const uint16_t *keys, uint32_t token, uint32_t end) {
+    uint32_t width = t->args->key_width, row = token * t->args->heads, end_row = end * t->args->heads;
+    uint32_t low = t->views[token].low, high = t->views[end - 1].high;
+    for (uint32_t n; row < end_row; row += n) {
+        n = tile_rows(end_row - row);
+        score_rows(n, keys, t->q + (size_t)row * width, width, t->weights + (size_t)row * PAGE, low, high);
     }
 }
 
-/* Scores become exponentials, those of unseen keys +0; the page's maximum joins the row's. */
-static void soften(struct attention *t, uint32_t row, const struct view *view) {
-    float *w = t->weights + (size_t)row * PAGE;
-    lanes s0 = lanes_load(w), s1 = lanes_load(w + 16);
-    if (t->args->softcap != 0) {
-        s0 = lanes_softcap(s0, lanes_splat(t->args->softcap));
-        s1 = lanes_softcap(s1, lanes_splat(t->args->softcap));
-    }
+/* The two lanes of keys of a page that a token sees. */
+struct seen {
+    lanes_mask mask[2];
+};
+
+static struct seen seen_of(const struct view *view) {
     int low = (int)view->low, end = (int)view->high + 1;
-    lanes_mask seen0 = lanes_mask_range(low, end), seen1 = lanes_mask_range(low - 16, end - 16);
-    lanes none = lanes_splat(-INFINITY);
-    s0 = lanes_pick(seen0, s0, none);
-    s1 = lanes_pick(seen1, s1, none);
-    float max = lanes_largest(lanes_max(s0, s1)); /* any number if a score is NaN: its exponential is NaN anyway */
-    lanes e0 = lanes_keep(seen0, lanes_exp(lanes_sub(s0, lanes_splat(max))));
-    lanes e1 = lanes_keep(seen1, lanes_exp(lanes_sub(s1, lanes_splat(max))));
-    lanes_store(w, e0);
-    lanes_store(w + 16, e1);
-    t->page_sum[row] = lanes_sum(lanes_add(e0, e1));
-    float both = view->start || max > t->max[row] ? max : t->max[row];
-    t->old[row] = view->start ? 0 : t->max[row] - both;
-    t->page[row] = max - both;
-    t->max[row] = both;
+    return (struct seen){{lanes_mask_range(low, end), lanes_mask_range(low - 16, end - 16)}};
 }
 
-static void join_sums(struct attention *t, uint32_t row, uint32_t end) {
-    exp_shifted(t->old + row, t->old + row, end - row, 0, 1);
-    exp_shifted(t->page + row, t->page + row, end - row, 0, 1);
-    for (; row < end; row++) {
-        if (t->views[row / t->args->heads].start)
-            t->sum[row] = t->page_sum[row];
-        else
-            t->sum[row] = fmaf(t->page_sum[row], t->page[row], t->sum[row] * t->old[row]);
+/* The largest visible score of each row goes to `page`: any number if a score is NaN, whose exponential is NaN anyway.
+ * Apart from the exponentials, because rows wait for their maximum much longer than it takes to compute. */
+static void find_maxima(struct attention *t, uint32_t token, uint32_t end) {
+    uint32_t heads = t->args->heads, row = token * heads;
+    lanes none = lanes_splat(-INFINITY), cap = lanes_splat(t->args->softcap);
+    for (; token < end; token++) {
+        struct seen seen = seen_of(&t->views[token]);
+        for (uint32_t h = 0; h < heads; h++, row++) {
+            float *w = t->weights + (size_t)row * PAGE;
+            lanes s0 = lanes_load(w), s1 = lanes_load(w + 16);
+            if (t->args->softcap != 0) {
+                s0 = lanes_softcap(s0, cap), s1 = lanes_softcap(s1, cap);
+                lanes_store(w, s0), lanes_store(w + 16, s1);
+            }
+            s0 = lanes_pick(seen.mask[0], s0, none);
+            s1 = lanes_pick(seen.mask[1], s1, none);
+            t->page[row] = lanes_largest(lanes_max(s0, s1));
+        }
     }
 }
 
-static float *row_out(const struct attend_args *a, uint32_t row) {
-    return a->out + row / a->heads * a->out_stride + (size_t)(row % a->heads) * a->value_width;
+/* Scores become exponentials, those of unseen keys +0. */
+static void take_exponentials(struct attention *t, uint32_t token, uint32_t end) {
+    uint32_t heads = t->args->heads, row = token * heads;
+    for (; token < end; token++) {
+        struct seen seen = seen_of(&t->views[token]);
+        for (uint32_t h = 0; h < heads; h++, row++) {
+            float *w = t->weights + (size_t)row * PAGE;
+            lanes max = lanes_splat(t->page[row]);
+            lanes e0 = lanes_keep(seen.mask[0], lanes_exp(lanes_sub(lanes_load(w), max)));
+            lanes e1 = lanes_keep(seen.mask[1], lanes_exp(lanes_sub(lanes_load(w + 16), max)));
+            lanes_store(w, e0);
+            lanes_store(w + 16, e1);
+            t->page_sum[row] = lanes_sum(lanes_add(e0, e1));
+        }
+    }
+}
+
+/* The page's maximum and sum join those so far, sixteen rows at a time; rows from `end` on keep theirs. A row's first
+ * page finds -infinity and 0 there: it comes out with a factor of 1 and its own sum. */
+static void join_sums(struct attention *t, uint32_t row, uint32_t end) {
+    for (; row < end; row += 16) {
+        lanes_mask ours = lanes_mask_range(0, (int)(end - row));
+        lanes so_far = lanes_load(t->max + row), here = lanes_load(t->page + row), sum = lanes_load(t->sum + row);
+        lanes max = lanes_max(so_far, here);
+        lanes old = lanes_exp(lanes_sub(so_far, max)), page = lanes_exp(lanes_sub(here, max));
+        lanes both = lanes_fma(lanes_load(t->page_sum + row), page, lanes_mul(sum, old));
+        lanes_store(t->old + row, old);
+        lanes_store(t->page + row, page);
+        lanes_store(t->max + row, lanes_pick(ours, max, so_far));
+        lanes_store(t->sum + row, lanes_pick(ours, both, sum));
+    }
+}
+
+/* The outputs of token `from` and what follows, head by head. */
+struct outputs {
+    float *token, *head, *end; /* the token's first head, the one at hand, behind its last */
+};
+
+static struct outputs outputs_from(const struct attend_args *a, uint32_t token) {
+    float *out = a->out + token * a->out_stride;
+    return (struct outputs){out, out, out + (size_t)a->heads * a->value_width};
+}
+
+static float *outputs_next(struct outputs *o, const struct attend_args *a) {
+    float *out = o->head;
+    o->head += a->value_width;
+    if (o->head == o->end) o->token += a->out_stride, o->head = o->token, o->end += a->out_stride;
+    return out;
+}
+
+/* The values of a page for tokens [token, end), whose view is the same. All rows take a chunk of columns before the
+ * next, so that it stays in the nearest cache. */
+static void join_same(struct attention *t, const uint16_t *values, uint32_t token, uint32_t end) {
+    const struct attend_args *a = t->args;
+    uint32_t width = a->value_width, end_row = end * a->heads;
+    for (uint32_t d = 0; d < width; d += CHUNK) {
+        struct outputs out = outputs_from(a, token);
+        for (uint32_t row = token * a->heads, n; row < end_row; row += n) {
+            struct value_rows v = {t->weights + (size_t)row * PAGE, t->old + row, t->page + row, {0}, t->next};
+            n = tile_rows(end_row - row);
+            for (uint32_t i = 0; i < n; i++) v.out[i] = outputs_next(&out, a);
+            value_rows(n, values, width, d, width - d < CHUNK ? width : d + CHUNK, &t->views[token], &v);
+        }
+    }
 }
 
 /* Tokens with the same view go together: all of them in most pages, each alone where windows or the last page end. */
-static void join_values(struct attention *t, const uint16_t *values, uint32_t token, uint32_t end_token) {
-    const struct attend_args *a = t->args;
-    for (uint32_t same; token < end_token; token = same) {
-        const struct view *view = &t->views[token];
-        for (same = token + 1; same < end_token; same++)
-            if (memcmp(&t->views[same], view, sizeof *view) != 0) break;
-        for (uint32_t row = token * a->heads, n; row < same * a->heads; row += n) {
-            float *out[TILE_ROWS];
-            n = tile_rows(same * a->heads - row);
-            for (uint32_t i = 0; i < n; i++) out[i] = row_out(a, row + i);
-            value_rows(n, values, a->value_width, t->weights + (size_t)row * PAGE, view, out, t->old + row,
-                       t->page + row, t->next);
-        }
+static void join_values(struct attention *t, const uint16_t *values, uint32_t token, uint32_t end) {
+    for (uint32_t same; token < end; token = same) {
+        for (same = token + 1; same < end; same++)
+            if (memcmp(&t->views[same], &t->views[token], sizeof t->views[0]) != 0) break;
+        join_same(t, values, token, same);
     }
 }
 
@@ -212,21 +291,22 @@ static void take_page(struct attention *t, uint32_t block, uint32_t last_block) 
     const uint16_t *keys = page_keys(a, block);
     t->next = block < last_block ? page_keys(a, block + 1) : keys;
     const uint16_t *values = keys + (size_t)a->key_width * PAGE;
-    uint32_t row = token * a->heads, end_row = end * a->heads;
-    scores(t, keys, row, end_row);
-    for (uint32_t r = row; r < end_row; r++) soften(t, r, &t->views[r / a->heads]);
-    join_sums(t, row, end_row);
+    scores(t, keys, token, end);
+    find_maxima(t, token, end);
+    take_exponentials(t, token, end);
+    join_sums(t, token * a->heads, end * a->heads);
     join_values(t, values, token, end);
 }
 
 static void attend(const struct attend_args *a) {
-    uint32_t rows = a->tokens * a->heads, width = a->key_width;
+    uint32_t rows = a->tokens * a->heads, width = a->key_width, padded = rows + ATTEND_ROWS_BEHIND;
     struct attention t = {.args = a, .q = a->scratch, .weights = a->scratch + (size_t)rows * width};
     t.max = t.weights + (size_t)rows * PAGE;
-    t.sum = t.max + rows;
-    t.page_sum = t.sum + rows;
-    t.old = t.page_sum + rows;
-    t.page = t.old + rows;
+    t.sum = t.max + padded;
+    t.page_sum = t.sum + padded;
+    t.old = t.page_sum + padded;
+    t.page = t.old + padded;
+    for (uint32_t row = 0; row < padded; row++) t.max[row] = -INFINITY, t.sum[row] = t.page_sum[row] = t.page[row] = 0;
     lanes scale = lanes_splat(a->scale);
     for (uint32_t token = 0; token < a->tokens; token++) {
         const float *q = a->q + token * a->q_stride;
@@ -234,8 +314,9 @@ static void attend(const struct attend_args *a) {
     }
     uint32_t last_block = (a->pos + a->tokens - 1) / PAGE;
     for (uint32_t block = first_visible(a, 0) / PAGE; block <= last_block; block++) take_page(&t, block, last_block);
+    struct outputs outputs = outputs_from(a, 0);
     for (uint32_t row = 0; row < rows; row++) {
-        float *out = row_out(a, row);
+        float *out = outputs_next(&outputs, a);
         OVER_LANES(out, out, out, a->value_width, lanes_div(v, lanes_splat(t.sum[row])));
     }
 }
@@ -248,8 +329,8 @@ static void vector_fill(struct kernels *k) {
     k->softcap = softcap;
     k->store = store;
     k->attend = attend;
-    k->vec = (struct vecops){
-        .peak = peak, .at_least = at_least, .exp_shifted = exp_shifted, .sum = sum, .sum_exp = sum_exp};
+    k->vec =
+        (struct vecops){.peak = peak, .at_least = at_least, .exp_shifted = exp_shifted, .sum = sum, .sum_exp = sum_exp};
 }
 
 #endif

@@ -9,7 +9,7 @@
 enum { PAGE = BACKEND_PAGE_TOKENS };
 
 size_t attend_scratch_floats(uint32_t rows, uint32_t key_width) {
-    return (size_t)rows * ((size_t)key_width + PAGE + ATTEND_ROW_FLOATS);
+    return (size_t)rows * ((size_t)key_width + PAGE) + (size_t)ATTEND_ROW_FLOATS * (rows + (size_t)ATTEND_ROWS_BEHIND);
 }
 
 struct sums { /* over the blocks so far */

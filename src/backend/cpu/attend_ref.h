@@ -6,7 +6,8 @@
 
 void attend_ref(const struct attend_args *a);
 
-/* Floats of scratch per row beside its query and its weights of one page. */
-enum { ATTEND_ROW_FLOATS = 5 };
+/* Floats of scratch per row beside its query and its weights of one page, in as many arrays; and what each array has
+ * behind the last row, so that sixteen may be taken from any row on. */
+enum { ATTEND_ROW_FLOATS = 5, ATTEND_ROWS_BEHIND = 15 };
 
 #endif

@@ -12,7 +12,8 @@
 typedef __m512 lanes;
 typedef __mmask16 lanes_mask;
 
-enum { LANES_ACCUMULATORS = 16, LANES_WIDE_ACCUMULATORS = 16 };
+/* Of thirty-two registers, beside up to four operands and a number. */
+enum { LANES_ACCUMULATORS = 24, LANES_WIDE_ACCUMULATORS = 24 };
 
 LANES_INLINE lanes lanes_splat(float x) { return _mm512_set1_ps(x); }
 LANES_INLINE lanes lanes_load(const float *p) { return _mm512_loadu_ps(p); }
