@@ -63,6 +63,14 @@ void *mem_map(size_t bytes) {
     return memory == MAP_FAILED ? NULL : memory;
 }
 
+void *mem_map_large(size_t bytes) {
+    void *memory = mem_map(bytes);
+#if defined(MADV_HUGEPAGE)
+    if (memory) madvise(memory, bytes, MADV_HUGEPAGE); /* a wish */
+#endif
+    return memory;
+}
+
 void mem_unmap(void *memory, size_t bytes) {
     if (memory) munmap(memory, bytes);
 }

@@ -15,6 +15,9 @@ void mem_free(void *memory);
 
 /* Page-aligned zero memory straight from the system (for arenas: untouched pages cost nothing). NULL on failure. */
 void *mem_map(size_t bytes);
+/* The same for memory that will be used whole: in large pages where the system has them, which come into being at once
+ * instead of by a fault for each small one. */
+void *mem_map_large(size_t bytes);
 void mem_unmap(void *memory, size_t bytes);
 
 /* Test hook: the nth allocation from now on (1 = the next) fails, and all after it if `sticky`. 0: off. */

@@ -28,25 +28,13 @@ static char *copy_meta_string(const struct meta *meta, const char *key) {
     return out;
 }
 
-static uint32_t longest_piece(const struct tokenizer *t) {
-    uint32_t n = tokenizer_size(t);
-    size_t longest = 0;
-    for (uint32_t id = 0; id < n; id++) {
-        const char *bytes;
-        size_t len;
-        tokenizer_piece(t, (int32_t)id, 1, &bytes, &len);
-        if (len > longest) longest = len;
-    }
-    return (uint32_t)longest;
-}
-
 static int open_model(cohort_model *m, const char *path, const cohort_model_options *o, cohort_error *err) {
     int code = model_file_open(path, &m->file, err);
     if (code) return code;
     const struct meta *meta = model_file_meta(m->file);
     code = tokenizer_open(meta, &m->tokenizer, err);
     if (code) return err_prefix(err, code, path);
-    m->piece_max = longest_piece(m->tokenizer);
+    m->piece_max = tokenizer_longest_piece(m->tokenizer);
     m->architecture = copy_meta_string(meta, "general.architecture");
     m->name = copy_meta_string(meta, "general.name");
     if (!m->architecture || !m->name) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a model");

@@ -82,11 +82,15 @@ static int read_elements(struct reader *r, enum meta_type type, uint64_t n, cons
     return type == META_BOOL ? check_bools(r, *data, n) : 0;
 }
 
+enum { STRINGS_LARGE = 1 << 20 }; /* bytes from which an array of strings, a vocabulary, is worth a mapping */
+
 static int read_strings(struct reader *r, uint64_t n, const void **data) {
     if (n > reader_left(r) / 8)
         return reader_fail(r, COHORT_E_FILE, "is cut short: %llu strings do not fit the %zu bytes left",
                            (unsigned long long)n, reader_left(r));
-    struct meta_string *strings = mem_alloc((size_t)n, sizeof(*strings));
+    struct meta_string *strings;
+    size_t bytes = (size_t)n * sizeof(*strings); /* twice what is left, at most */
+    strings = bytes < STRINGS_LARGE ? mem_alloc(bytes, 1) : mem_map_large(bytes);
     if (!strings) return reader_no_memory(r);
     *data = strings; /* the shard's now, also if a string turns out bad */
     for (uint64_t i = 0; i < n; i++) {
@@ -200,10 +204,18 @@ static int read_keys(struct reader *r, struct gguf_shard *shard, size_t n) {
     return check_keys_unique(r, &shard->meta);
 }
 
+static void free_strings(const struct meta_entry *entry) {
+    size_t bytes = (size_t)entry->count * sizeof(struct meta_string);
+    if (bytes < STRINGS_LARGE)
+        mem_free((void *)entry->data);
+    else
+        mem_unmap((void *)entry->data, bytes);
+}
+
 void gguf_shard_free_meta(struct gguf_shard *shard) {
     for (size_t i = 0; i < shard->meta.n; i++) {
         const struct meta_entry *entry = &shard->entries[i];
-        if (entry->type == META_ARRAY && entry->element == META_STRING) mem_free((void *)entry->data);
+        if (entry->type == META_ARRAY && entry->element == META_STRING) free_strings(entry);
     }
     mem_free(shard->entries);
     mem_free(shard->strings);

@@ -49,28 +49,39 @@ static size_t decode_alphabet(const int16_t *char_byte, const char *s, size_t n,
     return used;
 }
 
-static size_t decode_spaces(const char *s, size_t n, char *out) {
-    size_t used = 0;
-    for (size_t i = 0; i < n;) {
-        if (n - i >= 3 && memcmp(s + i, space_mark, 3) == 0) {
-            out[used++] = ' ';
-            i += 3;
-        } else {
-            out[used++] = s[i++];
-        }
-    }
-    return used;
+static int is_mark(const char *s) { return s[0] == space_mark[0] && s[1] == space_mark[1] && s[2] == space_mark[2]; }
+
+/* Bytes in front of the first that a mark could begin with, 8 if there is none. */
+static size_t bytes_before_mark(uint64_t eight) {
+    const uint64_t ones = 0x0101010101010101u;
+    uint64_t differs = eight ^ ones * (uint8_t)space_mark[0];
+    uint64_t found = (differs - ones) & ~differs & ones << 7; /* exact up to the first byte that is 0 */
+    return found ? (size_t)__builtin_ctzll(found) / 8 : 8;
 }
 
-/* Looks for a U+2581 behind another character in a token that merging can make. */
-static void note_joins(struct tokenizer *t, const char *s, size_t n) {
-    const char *end = s + n, *at = s;
-    while (at + 3 <= end && (at = memchr(at, (unsigned char)space_mark[0], (size_t)(end - at)))) {
-        int mark = at + 3 <= end && memcmp(at, space_mark, 3) == 0;
-        int behind_mark = at - s >= 3 && memcmp(at - 3, space_mark, 3) == 0;
-        if (mark && at > s && !behind_mark) t->joins_space[(uint8_t)at[-1]] = 1;
-        at++;
+/* Spaces for U+2581. Notes what stands in front of one, unless it is another (joins_space). Goes by eight bytes: reads
+ * and writes up to 7 behind the ends (VOCAB_PADDING). */
+static size_t decode_spaces(struct tokenizer *t, const char *s, size_t n, char *out) {
+    size_t used = 0, behind_mark = 1; /* at the beginning there is nothing to join */
+    for (size_t i = 0; i < n;) {
+        if (n - i >= 3 && is_mark(s + i)) {
+            if (!behind_mark) t->joins_space[(uint8_t)s[i - 1]] = 1;
+            behind_mark = 1;
+            out[used++] = ' ';
+            i += 3;
+            continue;
+        }
+        uint64_t eight;
+        memcpy(&eight, s + i, 8);
+        memcpy(out + used, &eight, 8);
+        size_t plain = bytes_before_mark(eight);
+        if (plain == 0) plain = 1; /* it was no mark */
+        if (plain > n - i) plain = n - i;
+        used += plain;
+        i += plain;
+        behind_mark = 0;
     }
+    return used;
 }
 
 static size_t decode(struct tokenizer *t, const int16_t *char_byte, uint32_t id, char *out) {
@@ -85,25 +96,24 @@ static size_t decode(struct tokenizer *t, const int16_t *char_byte, uint32_t id,
         memcpy(out, s, n);
         return n;
     }
-    return t->kind == KIND_BYTES ? decode_alphabet(char_byte, s, n, out) : decode_spaces(s, n, out);
+    return t->kind == KIND_BYTES ? decode_alphabet(char_byte, s, n, out) : decode_spaces(t, s, n, out);
 }
 
 int pieces_load(struct tokenizer *t, cohort_error *err) {
     const struct vocab *v = &t->vocab;
     int16_t char_byte[ALPHABET_END] = {0};
     if (t->kind == KIND_BYTES) fill_alphabet(t, char_byte);
-    t->pieces = mem_alloc((size_t)v->at[v->n] + 1, 1); /* decoding never makes a text longer */
-    t->piece_at = mem_alloc((size_t)v->n + 1, sizeof(*t->piece_at));
-    if (!t->pieces || !t->piece_at) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the vocabulary");
+    t->piece_bytes =
+        ((size_t)v->n + 1) * sizeof(*t->piece_at) + v->at[v->n] + VOCAB_PADDING; /* no text becomes longer */
+    t->piece_at = mem_map_large(t->piece_bytes);
+    if (!t->piece_at) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the vocabulary");
+    t->pieces = (char *)(t->piece_at + v->n + 1);
     uint32_t at = 0;
     for (uint32_t id = 0; id < v->n; id++) {
         t->piece_at[id] = at;
-        at += (uint32_t)decode(t, char_byte, id, t->pieces + at);
-        if (t->kind != KIND_BYTES && vocab_is_plain(v, (int32_t)id)) {
-            size_t n;
-            const char *s = vocab_text(v, id, &n);
-            note_joins(t, s, n);
-        }
+        uint32_t len = (uint32_t)decode(t, char_byte, id, t->pieces + at);
+        if (len > t->longest_piece) t->longest_piece = len;
+        at += len;
     }
     t->piece_at[v->n] = at;
     assert(at <= v->at[v->n]);

@@ -20,8 +20,9 @@ static int by_text(const void *a, const void *b, void *vocab) {
 }
 
 static int wanted(const struct vocab *v, uint32_t id, int control) {
-    if (v->at[id] == v->at[id + 1]) return 0;
-    return v->type[id] == TOKEN_USER || (control && (v->type[id] == TOKEN_CONTROL || v->type[id] == TOKEN_UNKNOWN));
+    int type = v->type[id];
+    if (type != TOKEN_USER && !(control && (type == TOKEN_CONTROL || type == TOKEN_UNKNOWN))) return 0;
+    return v->at[id] != v->at[id + 1];
 }
 
 static void drop_repeats(struct special_set *set, const struct vocab *v) {

@@ -150,8 +150,7 @@ void tokenizer_close(struct tokenizer *t) {
     special_free(&t->all);
     vocab_free(&t->vocab);
     mem_free(t->flags);
-    mem_free(t->pieces);
-    mem_free(t->piece_at);
+    mem_unmap(t->piece_at, t->piece_bytes);
     mem_free(t);
 }
 
@@ -180,6 +179,8 @@ void tokenizer_piece(const struct tokenizer *t, int32_t id, int special, const c
     *bytes = t->pieces + t->piece_at[id];
     *len = t->piece_at[id + 1] - t->piece_at[id];
 }
+
+uint32_t tokenizer_longest_piece(const struct tokenizer *t) { return t->longest_piece; }
 
 int ids_add(struct ids *ids, int32_t id) {
     if (ids->n == ids->capacity) {

@@ -52,6 +52,7 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, in
 /* The bytes a token stands for ("▁" already a space, byte tokens their byte), in the tokenizer's memory; empty for
  * special tokens unless `special`, and for an id outside the vocabulary. */
 void tokenizer_piece(const struct tokenizer *t, int32_t id, int special, const char **bytes, size_t *len);
+uint32_t tokenizer_longest_piece(const struct tokenizer *t); /* bytes of the longest, special ones too */
 /* 1 if the first token of a decoded sequence loses one leading space (SentencePiece's dummy prefix). */
 int tokenizer_strips_first_space(const struct tokenizer *t);
 

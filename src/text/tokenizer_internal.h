@@ -29,8 +29,10 @@ struct tokenizer {
     int32_t bos, eos, unknown;
     uint8_t add_bos, add_space, ignore_merges, hints;
     uint8_t *flags;     /* per id: ID_... */
-    char *pieces;       /* decoded bytes, one token after the other */
+    size_t piece_bytes; /* of the block that begins at piece_at */
     uint32_t *piece_at; /* vocab.n + 1 offsets into pieces */
+    char *pieces;       /* decoded bytes, one token after the other */
+    uint32_t longest_piece;
 
     /* KIND_BYTES: the character that stands for a byte, its UTF-8, and its token. */
     uint16_t byte_char[256];

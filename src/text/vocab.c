@@ -31,15 +31,20 @@ uint64_t vocab_hash(const struct vocab *v, const char *text, size_t len) {
     return fold(fold(hash ^ word, b), a ^ v->seed);
 }
 
-int32_t vocab_find_hashed(const struct vocab *v, uint64_t hash, const char *text, size_t len) {
-    for (uint32_t i = (uint32_t)hash & v->slots_mask; v->slots[i]; i = (i + 1) & v->slots_mask) {
+/* The slot of the text, or the free one where it would be. */
+static uint32_t find_slot(const struct vocab *v, uint64_t hash, const char *text, size_t len) {
+    uint32_t i = (uint32_t)hash & v->slots_mask;
+    for (; v->slots[i]; i = (i + 1) & v->slots_mask) {
         if ((v->slots[i] ^ hash) >> 32) continue;
-        uint32_t id = (uint32_t)v->slots[i] - 1;
         size_t n;
-        const char *have = vocab_text(v, id, &n);
-        if (n == len && memcmp(have, text, len) == 0) return (int32_t)id;
+        const char *have = vocab_text(v, (uint32_t)v->slots[i] - 1, &n);
+        if (n == len && memcmp(have, text, len) == 0) break;
     }
-    return -1;
+    return i;
+}
+
+int32_t vocab_find_hashed(const struct vocab *v, uint64_t hash, const char *text, size_t len) {
+    return (int32_t)(uint32_t)v->slots[find_slot(v, hash, text, len)] - 1;
 }
 
 int32_t vocab_find(const struct vocab *v, const char *text, size_t len) {
@@ -61,8 +66,26 @@ int vocab_array(const struct meta *meta, const char *key, enum meta_type element
     return 0;
 }
 
+/* One block for all tables: sizes are below 2^28 + 2^20 * 32, nothing overflows. */
+static int reserve(struct vocab *v, size_t text_bytes, int with_scores) {
+    size_t slots = 16, n = v->n;
+    while (slots < 2 * n) slots *= 2; /* at most half full */
+    v->slots_mask = (uint32_t)slots - 1;
+    v->memory_bytes = slots * sizeof(*v->slots) + (n + 1) * sizeof(*v->at) + (with_scores ? n * sizeof(*v->order) : 0) +
+                      n + text_bytes + VOCAB_PADDING;
+    v->memory = mem_map_large(v->memory_bytes);
+    if (!v->memory) return COHORT_E_MEMORY;
+    v->slots = v->memory;
+    v->at = (uint32_t *)(v->slots + slots);
+    uint32_t *order = v->at + n + 1;
+    v->order = with_scores ? order : NULL;
+    v->type = (uint8_t *)(order + (with_scores ? n : 0));
+    v->text = (char *)v->type + n;
+    return 0;
+}
+
 /* Copies the texts into one block. */
-static int load_texts(struct vocab *v, const struct meta *meta, cohort_error *err) {
+static int load_texts(struct vocab *v, const struct meta *meta, int with_scores, cohort_error *err) {
     const struct meta_entry *tokens;
     int code = vocab_array(meta, KEY_TOKENS, META_STRING, 0, &tokens, err);
     if (code) return code;
@@ -80,9 +103,8 @@ static int load_texts(struct vocab *v, const struct meta *meta, cohort_error *er
                            "key '%s', token %u: longer than %d bytes, or all together longer than %d", KEY_TOKENS, i,
                            TOKENIZER_PIECE_MAX, TOKENIZER_BYTES_MAX);
     }
-    v->text = mem_alloc(total + 1, 1);
-    v->at = mem_alloc((size_t)v->n + 1, sizeof(*v->at));
-    if (!v->text || !v->at) return err_set(err, COHORT_E_MEMORY, KEY_TOKENS, "no memory for the vocabulary");
+    if (reserve(v, total, with_scores))
+        return err_set(err, COHORT_E_MEMORY, KEY_TOKENS, "no memory for the vocabulary");
     uint32_t at = 0;
     for (uint32_t i = 0; i < v->n; i++) {
         const struct meta_string *s = meta_entry_string(tokens, i);
@@ -99,13 +121,12 @@ static int load_types(struct vocab *v, const struct meta *meta, cohort_error *er
     const struct meta_entry *types;
     int code = vocab_array(meta, KEY_TYPES, META_I32, v->n, &types, err);
     if (code) return code;
-    v->type = mem_alloc(v->n, 1);
-    if (!v->type) return err_set(err, COHORT_E_MEMORY, KEY_TYPES, "no memory for the vocabulary");
     for (uint32_t i = 0; i < v->n; i++) {
-        int64_t type = types ? meta_entry_i64(types, i) : TOKEN_NORMAL;
+        int32_t type = TOKEN_NORMAL;
+        if (types) memcpy(&type, (const char *)types->data + (size_t)i * sizeof(type), sizeof(type));
         if (type < 0 || type > TOKEN_BYTE)
-            return err_set(err, COHORT_E_FILE, KEY_TYPES, "key '%s', token %u: type %lld is not one of 0..%d",
-                           KEY_TYPES, i, (long long)type, TOKEN_BYTE);
+            return err_set(err, COHORT_E_FILE, KEY_TYPES, "key '%s', token %u: type %d is not one of 0..%d", KEY_TYPES,
+                           i, type, TOKEN_BYTE);
         v->type[i] = type ? (uint8_t)type : TOKEN_UNUSED;
     }
     return 0;
@@ -125,10 +146,14 @@ static int load_scores(struct vocab *v, const struct meta *meta, cohort_error *e
     int whole = scores->type == META_ARRAY && scores->element == META_I32;
     int code = vocab_array(meta, KEY_SCORES, whole ? META_I32 : META_F32, v->n, &scores, err);
     if (code) return code;
-    v->order = mem_alloc(v->n, sizeof(*v->order));
-    if (!v->order) return err_set(err, COHORT_E_MEMORY, KEY_SCORES, "no memory for the vocabulary");
     for (uint32_t i = 0; i < v->n; i++) {
-        float score = (float)meta_entry_f64(scores, i);
+        uint32_t bits;
+        float score;
+        memcpy(&bits, (const char *)scores->data + (size_t)i * sizeof(bits), sizeof(bits));
+        if (whole)
+            score = (float)(int32_t)bits;
+        else
+            memcpy(&score, &bits, sizeof(score));
         if (isnan(score))
             return err_set(err, COHORT_E_FILE, KEY_SCORES, "key '%s', token %u: not a number", KEY_SCORES, i);
         v->order[i] = score_order(score);
@@ -168,25 +193,17 @@ static int load_bytes(struct vocab *v, cohort_error *err) {
     return 0;
 }
 
-/* Open addressing, at most half full; inserted in ascending order, so a repeated text finds its lowest id. */
-static int build_hash(struct vocab *v, cohort_error *err) {
+/* Open addressing; inserted in ascending order, so a repeated text finds its lowest id. */
+static void build_hash(struct vocab *v) {
     enum { AHEAD = 16 }; /* texts hashed before their slots are touched: the slots are out of cache */
-    uint32_t slots = 16;
-    while (slots < 2 * v->n) slots *= 2;
-    v->slots = mem_zalloc(slots, sizeof(*v->slots));
-    if (!v->slots) return err_set(err, COHORT_E_MEMORY, KEY_TOKENS, "no memory for the vocabulary");
-    v->slots_mask = slots - 1;
     uint64_t hash[AHEAD];
     for (uint32_t i = 0; i < v->n + AHEAD; i++) {
         size_t len;
         if (i >= AHEAD) {
             const char *s = vocab_text(v, i - AHEAD, &len);
             uint64_t h = hash[i % AHEAD];
-            if (len && vocab_find_hashed(v, h, s, len) < 0) {
-                uint32_t k = (uint32_t)h & v->slots_mask;
-                while (v->slots[k]) k = (k + 1) & v->slots_mask;
-                v->slots[k] = (h & 0xffffffff00000000u) | (i - AHEAD + 1);
-            }
+            uint32_t slot = find_slot(v, h, s, len);
+            if (len && !v->slots[slot]) v->slots[slot] = (h & 0xffffffff00000000u) | (i - AHEAD + 1);
         }
         if (i < v->n) {
             const char *s = vocab_text(v, i, &len);
@@ -194,26 +211,21 @@ static int build_hash(struct vocab *v, cohort_error *err) {
             vocab_prefetch(v, hash[i % AHEAD]);
         }
     }
-    return 0;
 }
 
 int vocab_load(struct vocab *v, const struct meta *meta, int with_scores, cohort_error *err) {
     memset(v, 0, sizeof(*v));
     v->seed = rng_entropy();
-    int code = load_texts(v, meta, err);
+    int code = load_texts(v, meta, with_scores, err);
     if (!code) code = load_types(v, meta, err);
     if (!code && with_scores) code = load_scores(v, meta, err);
     if (!code) code = load_bytes(v, err);
-    if (!code) code = build_hash(v, err);
+    if (!code) build_hash(v);
     if (code) vocab_free(v);
     return code;
 }
 
 void vocab_free(struct vocab *v) {
-    mem_free(v->text);
-    mem_free(v->at);
-    mem_free(v->type);
-    mem_free(v->order);
-    mem_free(v->slots);
+    mem_unmap(v->memory, v->memory_bytes);
     memset(v, 0, sizeof(*v));
 }

@@ -18,12 +18,16 @@ enum token_type { /* GGUF's numbers; 0 is "undefined" and taken as unused */
                   TOKEN_BYTE = 6
 };
 
+enum { VOCAB_PADDING = 8 }; /* bytes behind the texts that may be read, so that they can be taken by eight */
+
 struct vocab {
     uint32_t n;
     uint32_t longest; /* bytes of the longest text */
     uint64_t seed;    /* of the hash: fresh per process, so that no file can be made to collide */
-    char *text;       /* all texts, one after the other */
-    uint32_t *at;     /* n + 1 offsets into text */
+    void *memory;     /* of all that follows */
+    size_t memory_bytes;
+    char *text;   /* all texts, one after the other */
+    uint32_t *at; /* n + 1 offsets into text */
     uint8_t *type;
     uint32_t *order; /* by score: smaller merges first. NULL without scores */
     uint64_t *slots; /* high half of the hash | id + 1; 0: free */

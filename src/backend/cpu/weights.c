@@ -85,12 +85,9 @@ size_t weights_bytes(const struct packed *w) { return round_up(w->groups * w->gr
 int weights_pack(struct backend_program *p, void (*progress)(void *user, double fraction), void *user,
                  cohort_error *err) {
     if (!p->packed_bytes) return 0;
-    p->packed_data = mem_map(p->packed_bytes);
+    p->packed_data = mem_map_large(p->packed_bytes);
     if (!p->packed_data)
         return err_set(err, COHORT_E_MEMORY, "model", "no memory for packed weights (%zu bytes)", p->packed_bytes);
-#if defined(MADV_HUGEPAGE)
-    madvise(p->packed_data, p->packed_bytes, MADV_HUGEPAGE); /* a wish: every weight is read once per batch */
-#endif
     size_t offset = 0;
     for (uint32_t i = 0; i < p->n_tensors; i++) {
         struct packed *w = &p->weights[i].packed;
