@@ -10,6 +10,7 @@ The columns: `of roof` is cohort's part of the fastest that this machine could b
 """
 import argparse
 import statistics
+import sys
 
 import common
 import peer as llama
@@ -17,6 +18,7 @@ import peer as llama
 GOALS = {"default": {"decode": {1: 1.65, 8: 4.5, 32: 6.5, 64: 6.5}, "prompt": {512: 6.0, 4096: 5.0}},
          "other": {"decode": {1: 1.4, 32: 4.0}, "prompt": {}}}
 READ_GOAL, KERNEL_GOAL = 0.85, 0.75  # one row of the default model; the best kernel with weights in cache
+START = common.ROOT / "bench" / "start.py"
 HEAD = ["test", "cohort", "llama.cpp", "ratio", "goal", "of goal", "of roof", "roof"]
 
 
@@ -111,6 +113,15 @@ def bench_kernel(args, results):
     return best
 
 
+def bench_start(args, model, results):
+    """Start and memory, from start.py: lines with test, unit, cohort, peer and goal, all of which are better when smaller."""
+    command = [sys.executable, START, "--json", "--model", model.path, "--peer", args.peer]
+    lines = common.objects(common.run(command))
+    for line in lines:
+        results.add({**line, "bench": "start", "model": model.name})
+    return lines
+
+
 def percent(part):
     return "" if part is None else f"{100 * part:.0f} %"
 
@@ -131,7 +142,13 @@ def kernel_row(best):
             percent(best["peak_part"] / KERNEL_GOAL), percent(best["peak_part"]), f"{best['gmacs'] / best['peak_part']:.0f} (int8)"]
 
 
-def report(args, results, sections, best):
+def start_row(line):
+    ours, theirs, goal, unit = line["cohort"], line.get("peer"), line.get("goal"), line["unit"]
+    return [line["test"], f"{ours:.4g} {unit}", f"{theirs:.4g} {unit}" if theirs else "", f"{theirs / ours:.2f}x" if theirs else "",
+            f"<= {goal:.4g} {unit}" if goal else "", percent(goal / ours) if goal else "", "", ""]
+
+
+def report(args, results, sections, more):
     print(f"{common.machine_text(results.machine)}; medians of {args.rounds + 1} runs of cohort"
           + (f" and {args.rounds} of llama.cpp, alternating" if any(r[0]["peer"] for _, r in sections) else ""))
     for i, (model, records) in enumerate(sections):
@@ -142,7 +159,7 @@ def report(args, results, sections, best):
         flags = {r["test"]: r["peer_flags"] for r in records if r["peer_flags"]}
         if flags:
             print("llama.cpp's best flags: " + "; ".join(f"{test} {text}" for test, text in flags.items()))
-        rows = [model_row(r) for r in records] + ([kernel_row(best)] if best and i == 0 else [])
+        rows = [model_row(r) for r in records] + (more if i == 0 else [])
         print("\n" + common.table(HEAD, rows, args.markdown))
 
 
@@ -167,11 +184,12 @@ def main():
         peer = None
     results = common.Results(args.out)
     best = bench_kernel(args, results)
-    sections = []
-    for name in args.models:
-        model = common.model_named(name)
-        sections.append((model, bench_model(args, model, peer, results)))
-    report(args, results, sections, best)
+    models = [common.model_named(name) for name in args.models]
+    sections = [(model, bench_model(args, model, peer, results)) for model in models]
+    more = [kernel_row(best)] if best else []
+    if START.exists() and not args.quick:
+        more += [start_row(line) for line in bench_start(args, models[0], results)]
+    report(args, results, sections, more)
 
 
 if __name__ == "__main__":
