@@ -274,6 +274,15 @@ static int logits_step(struct run *r) {
 
 /* ---- The job ---- */
 
+/* Products read memory and everything else does not: who waits gets the next ones' weights on their way. */
+static void weights_ahead(const struct backend_program *p, uint32_t phase) {
+    while (phase < p->run.end && p->phases[phase].kind != PHASE_MATMUL && p->phases[phase].kind != PHASE_LOGITS)
+        phase++;
+    if (phase == p->run.end) return;
+    const struct packed *w = p->products[p->phases[phase].first].weight;
+    team_fetch_ahead(p->backend->team, w->data, w->groups * w->group_bytes);
+}
+
 static uint32_t phase_cut(struct backend_program *p, const struct phase *phase) {
     struct tiling *t = &p->run.tiling;
     switch (phase->kind) {
@@ -307,7 +316,10 @@ uint32_t exec_advance(void *flight, unsigned thread) {
         r->phase++;
     }
     while (r->phase < r->end && r->n_rows[p->phases[r->phase].domain] == 0) r->phase++;
-    if (r->phase < r->end) return phase_cut(p, &p->phases[r->phase]);
+    if (r->phase < r->end) {
+        weights_ahead(p, r->phase + 1);
+        return phase_cut(p, &p->phases[r->phase]);
+    }
     f->busy_us = clock_us() - f->begin_us;
     return 0;
 }

@@ -30,7 +30,7 @@
 
 /* Looks at the ticket before a thread sleeps: some tens of microseconds inside a job, as long as a wake-up takes; few
  * when there is no job, because then the owner needs the CPU to make one. */
-enum { FIELD_BITS = 24, SPINS = 1500, SPINS_IDLE = 150 };
+enum { FIELD_BITS = 24, SPINS = 1500, SPINS_IDLE = 150, FETCH_BYTES = 128 };
 #define FIELD_MASK ((UINT64_C(1) << FIELD_BITS) - 1)
 _Static_assert(TEAM_TILES_MAX + TEAM_THREADS_MAX * 2 < 1 << FIELD_BITS, "the next-tile field must not overflow");
 
@@ -49,6 +49,7 @@ struct team {
     _Alignas(64) _Atomic uint32_t finished; /* tiles of this phase */
     _Alignas(64) struct team_job *job;      /* being run; NULL before the first and while idle */
     uint16_t phase;
+    _Atomic uintptr_t ahead, ahead_end; /* what waiting threads fetch */
     struct bell bell;
     atomic_int stop;
 
@@ -130,12 +131,25 @@ static void phase_open(struct team *t, uint32_t tiles, uint32_t wake) {
     if (wake && atomic_load(&t->bell.sleepers)) bell_wake(&t->bell, wake);
 }
 
+void team_fetch_ahead(struct team *t, const void *at, size_t bytes) {
+    atomic_store_explicit(&t->ahead, (uintptr_t)at, memory_order_relaxed);
+    atomic_store_explicit(&t->ahead_end, (uintptr_t)at + bytes, memory_order_relaxed);
+}
+
+/* The two words may belong to different calls and name memory that is gone: a prefetch never faults. */
+static void fetch_line(struct team *t, size_t offset) {
+    uintptr_t at = atomic_load_explicit(&t->ahead, memory_order_relaxed) + offset;
+    if (at >= atomic_load_explicit(&t->ahead_end, memory_order_relaxed)) return;
+    for (int i = 0; i < FETCH_BYTES; i += 64) __builtin_prefetch((const void *)(at + (uintptr_t)i), 0, 2);
+}
+
 /* Waits until there may be a tile to take, or until the team stops. */
-static void phase_await(struct team *t) {
+static void phase_await(struct team *t, unsigned thread) {
     for (int i = 0; i < SPINS; i++) {
         uint64_t ticket = atomic_load_explicit(&t->ticket, memory_order_acquire);
         if (ticket_open(ticket)) return;
         if (ticket_tiles(ticket) == 0 && i >= SPINS_IDLE) break;
+        fetch_line(t, ((uint32_t)i * t->n_threads + thread) * FETCH_BYTES);
         cpu_pause();
     }
     atomic_fetch_add(&t->bell.sleepers, 1);
@@ -206,7 +220,7 @@ static void *member_run(void *arg) {
         if (mine && atomic_fetch_add(&t->finished, mine) + mine == tiles)
             phase_end(t, me->index);
         else
-            phase_await(t);
+            phase_await(t, me->index);
     }
     return NULL;
 }

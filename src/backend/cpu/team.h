@@ -13,6 +13,7 @@
 #define BACKEND_CPU_TEAM_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -41,6 +42,10 @@ void team_wait(struct team *t, struct team_job *job);
 int team_wait_ms(struct team *t, struct team_job *job, unsigned ms);
 /* 1 if team_wait would return at once. */
 int team_done(const struct team_job *job);
+
+/* Memory that a later phase will read: threads that wait for a phase to end fetch it into the cache meanwhile. For
+ * `advance` to call; the memory may be gone by the time. */
+void team_fetch_ahead(struct team *t, const void *at, size_t bytes);
 
 /* Sets this thread's floating-point mode to the default: nearest even, no flush to zero, no traps. */
 void team_float_mode(void);

@@ -172,7 +172,6 @@ static void store(void *page, uint32_t slot, const float *key, uint32_t key_widt
     }
 }
 
-/* Sets *largest to the largest of x[0 .. n - 1], n >= 1. Returns 1 if there is a NaN. */
 static float peak(const float *x, uint32_t n) {
     float best = -INFINITY;
     uint32_t i = 0;
