@@ -58,5 +58,10 @@ class Peer:
             self.flags[kind] = max((item for item in tried if item[0] == kind), key=lambda item: item[2])[1]
         return tried
 
+    def server_flags(self):
+        """For llama-server: what is best for decoding, with the batch size that is best for prompts."""
+        prompt = self.flags["prompt"]
+        return self.flags["decode"] + (prompt[prompt.index("-ub"):][:2] if "-ub" in prompt else [])
+
     def flags_text(self, kind):
         return " ".join(map(str, self.flags[kind]))

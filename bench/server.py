@@ -119,11 +119,11 @@ class Server:
             self.process.wait()
 
 
-def commands(args, model, rows):
+def commands(args, model, peer_flags):
+    rows = max(args.clients)
     context = args.words * 2 + args.tokens + 64  # tokens of a row
     ours = [common.BUILD / "cohort", "serve", "-m", model.path, "-np", rows, "-c", context]
-    theirs = [args.peer / "llama-server", "-m", model.path, "-np", rows, "-c", context * rows, "-t", llama.threads()[0],
-              "-fa", args.flash]
+    theirs = [args.peer / "llama-server", "-m", model.path, "-np", rows, "-c", context * rows, *peer_flags]
     return {"cohort": ours, "llama.cpp": theirs}
 
 
@@ -139,9 +139,11 @@ def measure(args, model, which, command, results):
             yield clients, record
 
 
-def report(args, results, model, found):
-    print(f"{common.machine_text(results.machine)}; {model.name}, prompts of {args.words} words, {args.tokens} new tokens; medians of the runs"
-          f" ({args.rounds + 1} of cohort, {args.rounds} of llama.cpp at -fa {args.flash}), times in ms\n")
+def report(args, results, model, found, peer_flags):
+    runs = {which: len(found.get((which, args.clients[0]), [])) for which in ("cohort", "llama.cpp")}
+    theirs = f" and {runs['llama.cpp']} of llama-server with {' '.join(map(str, peer_flags))}, alternating" if runs["llama.cpp"] else ""
+    print(f"{common.machine_text(results.machine)}; {model.name}, prompts of {args.words} words, {args.tokens} new tokens; times in ms; medians "
+          f"of {runs['cohort']} runs of cohort{theirs}\n")
     rows = []
     for clients in args.clients:
         speeds = {}
@@ -169,7 +171,6 @@ def main():
     parser.add_argument("--words", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--requests", type=int, default=6, help="at least so many per number of clients")
-    parser.add_argument("--flash", default="on", help="llama-server's -fa")
     parser.add_argument("--out", default=common.RESULTS)
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--quick", action="store_true", help="few tokens: shows that it works, not how fast")
@@ -177,14 +178,15 @@ def main():
     if args.quick:
         args.words, args.tokens, args.requests = 16, 8, 1
     model, results = common.model_named(args.model), common.Results(args.out)
-    order = ["cohort"]
-    if (args.peer / "llama-server").exists():
+    order, found, peer, peer_flags = ["cohort"], {}, llama.Peer(args.peer), []
+    if peer.there():
         order += ["llama.cpp", "cohort"] * args.rounds
-    found = {}
+        peer.sweep(model, args.quick)
+        peer_flags = peer.server_flags()
     for which in order:
-        for clients, record in measure(args, model, which, commands(args, model, max(args.clients))[which], results):
+        for clients, record in measure(args, model, which, commands(args, model, peer_flags)[which], results):
             found.setdefault((which, clients), []).append(record)
-    report(args, results, model, found)
+    report(args, results, model, found, peer_flags)
 
 
 if __name__ == "__main__":
