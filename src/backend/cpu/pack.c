@@ -187,8 +187,11 @@ static void pack_int_group(const struct packed *p, const struct rows *rows, uint
     struct slabs codes;
     memset(u + rows->n, 0, (size_t)(PACK_OUTPUTS - rows->n) * sizeof *u);
     for (uint32_t i = 0; i < units; i++, scales += p->scale_step) {
-        for (int o = 0; o < rows->n; o++)
-            unpack(rows->first + (size_t)o * rows->stride + (size_t)i * info->block_bytes, &u[o]);
+        for (int o = 0; o < rows->n; o++) {
+            const uint8_t *unit = rows->first + (size_t)o * rows->stride + (size_t)i * info->block_bytes;
+            __builtin_prefetch((const void *)((uintptr_t)unit + PACK_OUTPUTS * rows->stride)); /* the next group's */
+            unpack(unit, &u[o]);
+        }
         for (int o = 0; o < PACK_OUTPUTS; o++)
             if (p->form->scales == SCALES_SUPER)
                 put_super_scales(p->form, scales, o, &u[o]);
