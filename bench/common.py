@@ -75,19 +75,19 @@ class Model:
         self.seen_macs = heads * (key + value)  # per layer and position that a token sees
         self.seen_bytes = 2 * get("attention.head_count_kv", heads) * (key + value)
 
-    def _seen(self, context):
+    def seen(self, context):
         """(layer, position) pairs that a token behind `context` others sees."""
         near = min(context, self.window) if self.window else context
         return self.whole_layers * context + (self.layers - self.whole_layers) * near
 
     def decode_cost(self, rows, context):
         """(bytes, multiply-adds) of a step with `rows` rows of `context` tokens."""
-        seen = rows * self._seen(context)
+        seen = rows * self.seen(context)
         return self.bytes + seen * self.seen_bytes, rows * (self.block_macs + self.head_macs) + seen * self.seen_macs
 
     def prompt_cost(self, tokens):
         """(bytes, multiply-adds) of a prompt: every weight once, one token's logits."""
-        seen = sum(self._seen(n) for n in range(1, tokens + 1))
+        seen = sum(self.seen(n) for n in range(1, tokens + 1))
         return self.bytes, tokens * self.block_macs + self.head_macs + seen * self.seen_macs
 
 
