@@ -38,7 +38,8 @@ venv: deps
 run: build model
 	@exec build/cohort serve $(ARGS)
 
-test: deps model venv
+test: model venv
+	@scripts/deps.sh test
 	@python3 scripts/test.py
 
 check: deps
@@ -77,4 +78,4 @@ install: build
 	@cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-asan build-tsan build-clang build-fuzz build-coverage .venv
+	rm -rf build build-asan build-tsan build-clang build-fuzz build-coverage build-aarch64 .venv

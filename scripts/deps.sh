@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, testing and serving need, and nothing if they are all there.
 # COHORT_NO_INSTALL=1 only says what is missing.
+# usage: deps.sh [test]     test: also what cross-compiling for ARM and emulating it takes
 set -euo pipefail
 
 packages=(build-essential clang clang-format cmake ninja-build pkg-config python3 python3-venv python3-pip cppcheck
   libclang-rt-14-dev libevent-dev libjansson-dev libpcre2-dev libutf8proc-dev libcmocka-dev libsimde-dev)
+if [[ ${1:-} == test && $(uname -m) == x86_64 ]]; then
+  packages+=(gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
+fi
 
 missing=()
 for package in "${packages[@]}"; do

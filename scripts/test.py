@@ -16,6 +16,7 @@ LOGS = ROOT / "build" / "test-logs"
 JOBS = str(os.cpu_count() or 2)
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 VECTORS = ROOT.parent / "shared" / "vectors"
+CROSS = pathlib.Path("/usr/aarch64-linux-gnu")
 STEP_TIMEOUT_S = 1800
 FUZZ_SECONDS = 60
 TAIL_LINES = 60
@@ -23,7 +24,7 @@ TAIL_LINES = 60
 
 class Step:
     def __init__(self, name, commands, count, needs=None, env=None):
-        self.name, self.commands, self.count, self.needs, self.env = name, commands, count, needs, env or {}
+        self.name, self.commands, self.count, self.needs, self.env = name, commands, count, needs or [], env or {}
 
 
 def build(preset):
@@ -57,6 +58,17 @@ def fuzz():
     return [["bash", "-c", script]]
 
 
+def same_bytes():
+    """What the models give here and on an emulated ARM."""
+    script = ("set -eu\n"
+              f"mkdir -p {LOGS} && cd {LOGS}\n"
+              f"{ROOT}/build/tests/vectors/print_bytes >bytes-native\n"
+              f"qemu-aarch64-static -L {CROSS} {ROOT}/build-aarch64/tests/vectors/print_bytes >bytes-aarch64\n"
+              "diff bytes-native bytes-aarch64\n"
+              "sed 's/^/same bytes: /' bytes-aarch64\n")
+    return [["bash", "-c", script]]
+
+
 def one(text):
     return 1, 0
 
@@ -70,6 +82,10 @@ def count_pytest(text):
     last = text.strip().splitlines()[-1] if text.strip() else ""
     passed, failed, errors = (re.search(r"(\d+) " + word, last) for word in ("passed", "failed", "error"))
     return int(passed[1]) if passed else 0, (int(failed[1]) if failed else 0) + (int(errors[1]) if errors else 0)
+
+
+def count_bytes(text):
+    return text.count("same bytes: "), 0
 
 
 def count_fuzz(text):
@@ -87,10 +103,13 @@ STEPS = [
     Step("check", [["scripts/check.sh"]], one),
     Step("asan-build", build("asan"), one),
     Step("asan-unit", ctest("asan", "-LE", "slow"), count_ctest, env=SANITIZERS),
-    Step("asan-api", pytest(), count_pytest, needs=VECTORS, env=TINY),
+    Step("asan-api", pytest(), count_pytest, needs=[VECTORS], env=TINY),
     Step("tsan-build", [["cmake", "--preset", "tsan"], ["cmake", "--build", "build-tsan", "--target", "tsan_tests", "--", "-j" + JOBS]], one),
     Step("tsan", ctest("tsan", "-L", "tsan"), count_ctest, env=SANITIZERS),
     Step("clang-build", build("clang"), one),
+    Step("aarch64-build", [["scripts/arm64_sysroot.sh", "build-aarch64/sysroot"], *build("aarch64")], one, needs=[CROSS]),
+    Step("aarch64-kernels", ctest("aarch64", "-R", "^(kernels_.*|exec|vectors_few|vectors_weights)$"), count_ctest, needs=[CROSS]),
+    Step("aarch64-bytes", same_bytes(), count_bytes, needs=[CROSS, VECTORS]),
     Step("fuzz-build", build("fuzz"), one),
     Step("fuzz", fuzz(), count_fuzz),
 ]
@@ -115,7 +134,7 @@ def run(step):
         failed = 1
     LOGS.mkdir(parents=True, exist_ok=True)
     (LOGS / (step.name + ".log")).write_text(output)
-    print(f"{step.name:12} {passed:5} passed {failed:4} failed  {time.monotonic() - begin:6.0f} s", flush=True)
+    print(f"{step.name:15} {passed:5} passed {failed:4} failed  {time.monotonic() - begin:6.0f} s", flush=True)
     if failed:
         print("\n".join(output.splitlines()[-TAIL_LINES:]), flush=True)
     return passed, failed
@@ -131,8 +150,9 @@ def main():
     for step in STEPS:
         if names and step.name not in names:
             continue
-        if step.needs and not step.needs.exists():
-            print(f"{step.name:12} skipped: {step.needs.name} is not at hand", flush=True)
+        missing = [path.name for path in step.needs if not path.exists()]
+        if missing:
+            print(f"{step.name:15} skipped: {', '.join(missing)} is not at hand", flush=True)
             skipped += 1
             continue
         p, f = run(step)

@@ -122,6 +122,8 @@ def available_levels():
         levels.append("avx512")
     if " avx2 " in flags:
         levels.append("avx2")
+    if "asimddp" in flags:
+        levels.append("neon")
     return levels + ["ref"]
 
 

@@ -1,5 +1,7 @@
 /* Whole models on the real backend against the stored answers, and against themselves: alone or together, whole or in
- * chunks, prompt or continuation, one thread or two, any instruction-set level: the same bits. */
+ * chunks, prompt or continuation, one thread or two, any instruction-set level: the same bits.
+ *
+ * usage: test_vectors [FOLDER ...]    without: all */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -256,11 +258,22 @@ static void test_folder(void **state) {
     expected_free(&e);
 }
 
-int main(void) {
+static int wanted(const char *folder, int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], folder) == 0) return 1;
+    return argc == 1;
+}
+
+int main(int argc, char **argv) {
     struct CMUnitTest tests[64];
     size_t n = 0;
-    for (; vectors_folders[n]; n++)
-        tests[n] = (struct CMUnitTest){
-            .name = vectors_folders[n], .test_func = test_folder, .initial_state = (void *)vectors_folders[n]};
+    for (const char *const *folder = vectors_folders; *folder; folder++)
+        if (wanted(*folder, argc, argv))
+            tests[n++] =
+                (struct CMUnitTest){.name = *folder, .test_func = test_folder, .initial_state = (void *)*folder};
+    if (n < (size_t)argc - 1) {
+        fprintf(stderr, "test_vectors: no such folder among the vectors'\n");
+        return 2;
+    }
     return _cmocka_run_group_tests("vectors", tests, n, NULL, NULL);
 }
