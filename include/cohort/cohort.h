@@ -73,7 +73,7 @@ typedef void (*cohort_progress_fn)(void *user, const char *stage, double fractio
 
 typedef struct cohort_model_options {
     size_t size;
-    const char *cpu;             /* "ref", "avx2", "avx512", "neon"; NULL: the best this machine runs */
+    const char *cpu;             /* "ref", "avx2", "avxvnni", "avx512", "neon"; NULL: the best this machine runs */
     int threads;                 /* compute threads; 0: what affinity and cgroup quota allow */
     int vocab_only;              /* tokenizer and metadata only: an engine cannot be opened on it */
     cohort_progress_fn progress; /* of the packing; both must live as long as the model */

@@ -14,12 +14,12 @@
 #include "base/err.h"
 #include "base/logits.h"
 
-enum { BACKEND_IN_FLIGHT = 2, NUMERICS_VERSION = 1, BACKEND_THREADS_MAX = 256, BACKEND_LOGIT_TILE = 32 };
+enum { BACKEND_IN_FLIGHT = 2, NUMERICS_VERSION = 1, BACKEND_THREADS_MAX = 256, BACKEND_LOGIT_TILE = 64 };
 
 struct backend; /* a device: instruction-set level and compute team */
 
 struct backend_options {
-    const char *level; /* "ref", "avx2", "avx512", "neon"; NULL: best */
+    const char *level; /* "ref", "avx2", "avxvnni", "avx512", "neon"; NULL: best */
     int threads;       /* 0: affinity and cgroup quota decide */
 };
 

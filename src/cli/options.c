@@ -36,7 +36,7 @@ struct option {
 #if defined(__aarch64__)
 #define CPU_LEVELS "ref, neon"
 #else
-#define CPU_LEVELS "ref, avx2, avx512"
+#define CPU_LEVELS "ref, avx2, avxvnni, avx512"
 #endif
 static const struct option table[] = {
     {'m', "-m --model", TEXT, AT(model), 0, 0, "GGUF file (first shard); default: the default model"},

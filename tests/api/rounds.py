@@ -120,6 +120,8 @@ def available_levels():
     levels = []
     if "avx512_vnni" in flags:
         levels.append("avx512")
+    if "avx_vnni" in flags:
+        levels.append("avxvnni")
     if " avx2 " in flags:
         levels.append("avx2")
     if "asimddp" in flags:

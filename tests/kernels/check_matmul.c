@@ -23,10 +23,11 @@ struct level {
     const char *name;
     struct kernels k;
 };
-static struct level levels[4];
+static struct level levels[6];
 static int n_levels;
 
-#ifdef COHORT_AVX512_EMULATED
+#ifdef COHORT_EMULATED
+void kernels_matmul_avxvnni_emulated(struct kernels *k);
 void kernels_matmul_avx512_emulated(struct kernels *k);
 #endif
 
@@ -43,8 +44,10 @@ static void levels_find(void) {
 #ifdef __x86_64__
     if (!kernels_available("avx2")) return;
     level_add("avx2", NULL, kernels_matmul_avx2);
+    if (kernels_available("avxvnni")) level_add("avxvnni", kernels_matmul_avx2, kernels_matmul_avxvnni);
     if (kernels_available("avx512")) level_add("avx512", kernels_matmul_avx2, kernels_matmul_avx512);
-#ifdef COHORT_AVX512_EMULATED
+#ifdef COHORT_EMULATED
+    level_add("avxvnni emulated", kernels_matmul_avx2, kernels_matmul_avxvnni_emulated);
     level_add("avx512 emulated", kernels_matmul_avx2, kernels_matmul_avx512_emulated);
 #endif
 #endif

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#ifdef COHORT_AVX512_EMULATED
+#ifdef COHORT_EMULATED
 void kernels_vector_avx512_emulated(struct kernels *k);
 #endif
 
@@ -20,7 +20,7 @@ int vector_levels(struct vector_level out[VECTOR_LEVELS_MAX]) {
     int avx2 = kernels_available("avx2");
     if (avx2) n = put(out, n, "avx2", kernels_vector_avx2);
     if (kernels_available("avx512")) n = put(out, n, "avx512", kernels_vector_avx512);
-#ifdef COHORT_AVX512_EMULATED
+#ifdef COHORT_EMULATED
     if (avx2) n = put(out, n, "avx512 emulated", kernels_vector_avx512_emulated);
 #endif
 #endif

@@ -191,7 +191,8 @@ static int scratch_alloc(struct backend_program *p, cohort_error *err) {
     p->logits = rows_alloc(rows, p->logits_stride);
     p->peaks_stride = row_stride(logits_spans(p->vocab));
     p->peaks = rows_alloc(rows, p->peaks_stride);
-    if (!p->scratch || !p->logits || !p->peaks) return no_memory(err, "logits", rows * p->logits_stride * sizeof(float));
+    if (!p->scratch || !p->logits || !p->peaks)
+        return no_memory(err, "logits", rows * p->logits_stride * sizeof(float));
 
     struct run *r = &p->run;
     r->tokens = mem_alloc(p->tokens_max, sizeof *r->tokens);

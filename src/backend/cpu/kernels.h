@@ -77,6 +77,7 @@ void kernels_matmul_ref(struct kernels *k);
 void kernels_vector_ref(struct kernels *k);
 void kernels_matmul_avx2(struct kernels *k);
 void kernels_vector_avx2(struct kernels *k);
+void kernels_matmul_avxvnni(struct kernels *k);
 void kernels_matmul_avx512(struct kernels *k);
 void kernels_vector_avx512(struct kernels *k);
 void kernels_matmul_neon(struct kernels *k);

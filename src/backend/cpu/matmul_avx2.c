@@ -26,19 +26,6 @@ struct panel_codes {
     int8_t weight[PACK_SUPER][8][64];             /* bytes only */
 };
 
-LANES_INLINE lanes lanes_load_bf16(const uint16_t *p) {
-    __m256i a = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
-    __m256i b = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p + 8)));
-    return (lanes){_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))};
-}
-
-/* Sixteen factors of scales or minima. */
-LANES_INLINE lanes lanes_load_factor(const uint8_t *p) {
-    __m128i v = _mm_loadu_si128((const __m128i *)p);
-    return (lanes){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)),
-                   _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(v, v)))};
-}
-
 #include "backend/cpu/matmul_lanes.h"
 
 /* ---- Unpacking ---- */

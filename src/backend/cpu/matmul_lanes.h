@@ -43,8 +43,8 @@ enum {
 };
 
 struct panel {
-    uintptr_t ahead; /* packed codes and scales that will be wanted next: this many bytes */
-    size_t ahead_bytes;
+    uintptr_t ahead;   /* packed codes and scales that will be wanted next ... */
+    size_t ahead_step; /* ... and how many bytes of them each tile fetches beside a block */
     _Alignas(64) struct panel_codes codes;
     _Alignas(64) float scale[PANEL_SETS][PACK_OUTPUTS], minimum[PANEL_SETS][PACK_OUTPUTS];
 };
@@ -55,7 +55,7 @@ typedef float chains[GROUPS][PACK_OUTPUTS];
 struct tile {
     const struct panel *panel; /* one per output group */
     uint32_t blocks;           /* in the panels */
-    uint32_t part, parts;      /* of what the panels want fetched ahead, this tile sees to one part */
+    uint32_t part;             /* the number of this tile of rows */
     const char *acts;          /* the first row's record of the panels' first block */
     size_t act_stride;
     const float *from; /* chains so far of the first row and group; row r, group g: TILE_FROM(t, r, g) */
@@ -79,10 +79,8 @@ static void codes_prepare(const struct packed *w, struct panel *to, const uint8_
  * panel. May name addresses behind the end: a prefetch never faults. */
 LANES_INLINE void tile_prefetch(const struct tile *t, int group, uint32_t block) {
     const struct panel *p = &t->panel[group];
-    uint32_t piece = t->part * t->blocks + block, pieces = t->parts * t->blocks;
-    uintptr_t at = (p->ahead + p->ahead_bytes * piece / pieces + 63) & ~(uintptr_t)63;
-    uintptr_t end = p->ahead + p->ahead_bytes * (piece + 1) / pieces;
-    for (; at < end; at += 64) __builtin_prefetch((const void *)at);
+    uintptr_t from = p->ahead + (t->part * t->blocks + block) * p->ahead_step, end = from + p->ahead_step;
+    for (from = (from + 63) & ~(uintptr_t)63; from < end; from += 64) __builtin_prefetch((const void *)from);
 }
 
 LANES_INLINE const struct act_block *act_at(const struct tile *t, int row, uint32_t block) {
@@ -115,21 +113,24 @@ static void super_scales_unpack(const struct pack_form *f, struct panel *p, cons
 
 /* Behind this panel comes the group's next, or the first one of the group that is PASS_GROUPS further, its scales
  * before it. */
-static void ahead_find(const struct packed *w, struct panel *p, uint32_t group, uint32_t first, uint32_t blocks) {
+static void ahead_find(const struct packed *w, struct panel *p, uint32_t group, uint32_t first, uint32_t blocks,
+                       uint32_t n_rows) {
     uint32_t all = w->cols / PACK_BLOCK, next = first + blocks < all ? all - first - blocks : all;
+    size_t bytes = (next < PANEL ? next : PANEL) * w->block_bytes;
+    uint32_t pieces = blocks * ((n_rows + INT_ROWS - 1) / INT_ROWS);
     p->ahead = (uintptr_t)w->data + group * w->group_bytes + w->scale_bytes + (first + blocks) * w->block_bytes;
-    p->ahead_bytes = (next < PANEL ? next : PANEL) * w->block_bytes;
     if (first + blocks == all) {
         p->ahead += (PASS_GROUPS - 1) * w->group_bytes;
-        p->ahead_bytes += w->scale_bytes;
+        bytes += w->scale_bytes;
     }
+    p->ahead_step = (bytes + pieces - 1) / pieces;
 }
 
 /* Blocks [first, first + blocks) of a group; first is a multiple of PANEL. */
 static void panel_prepare(const struct packed *w, struct panel *p, uint32_t group, uint32_t first, uint32_t blocks,
                           uint32_t n_rows) {
     const uint8_t *scales = (const uint8_t *)w->data + group * w->group_bytes;
-    ahead_find(w, p, group, first, blocks);
+    ahead_find(w, p, group, first, blocks, n_rows);
     codes_prepare(w, p, scales + w->scale_bytes + first * w->block_bytes, blocks, n_rows);
     if (w->form->scales == SCALES_SUPER)
         super_scales_unpack(w->form, p, scales + first / PACK_SUPER * w->scale_step, blocks);
@@ -148,9 +149,8 @@ static void panels_run(const struct packed *w, const struct panel *panels, uint3
     const char *acts = t.acts + first * sizeof(struct act_block);
     t.from_stride = first ? GROUPS * PACK_OUTPUTS : 0;
     t.to_stride = last ? y_stride : GROUPS * PACK_OUTPUTS;
-    t.parts = (n_rows + INT_ROWS - 1) / INT_ROWS;
-    for (t.part = 0; t.part < t.parts; t.part++) {
-        uint32_t r = t.part * INT_ROWS, tile_rows = n_rows - r < INT_ROWS ? n_rows - r : INT_ROWS;
+    for (uint32_t r = 0; r < n_rows; r += INT_ROWS, t.part++) {
+        uint32_t tile_rows = n_rows - r < INT_ROWS ? n_rows - r : INT_ROWS;
         t.acts = acts + r * t.act_stride;
         for (uint32_t g = 0; g < n_groups; g += INT_GROUPS) {
             t.panel = &panels[g];

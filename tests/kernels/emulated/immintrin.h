@@ -1,8 +1,8 @@
-/* AVX-512 for machines without it: a level file compiled with this folder first on the include path, and with -mavx2
- * -mfma -mf16c instead of the AVX-512 flags, gets its intrinsics from SIMDe. Bits are those of the real instructions;
- * only the speed is not. What SIMDe lacks stands below. */
-#ifndef AVX512_EMULATED_IMMINTRIN_H
-#define AVX512_EMULATED_IMMINTRIN_H
+/* AVX-512 and AVX-VNNI for machines without them: a level file compiled with this folder first on the include path, and
+ * with -mavx2 -mfma -mf16c instead of the AVX-512 flags, gets its intrinsics from SIMDe. Bits are those of the real
+ * instructions; only the speed is not. What SIMDe lacks stands below. */
+#ifndef EMULATED_IMMINTRIN_H
+#define EMULATED_IMMINTRIN_H
 
 #include_next <immintrin.h>
 
@@ -20,6 +20,9 @@
 #include <simde/x86/avx512.h>
 
 #include <string.h>
+
+#define _mm256_dpbusd_avx_epi32(sum, unsigned_bytes, signed_bytes)                                                     \
+    simde_mm256_dpbusd_epi32(sum, unsigned_bytes, signed_bytes)
 
 typedef union {
     float f32[16];
