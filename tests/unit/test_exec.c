@@ -198,8 +198,9 @@ static void run_all_ways(struct bench *b, const char *level, int threads, uint64
 static void same_bits_every_way(struct model_options o) {
     struct bench b;
     bench_init(&b, 42 + (uint64_t)o.kv_heads, o);
-    for (unsigned l = 0; kernels_level(l) && kernels_available(kernels_level(l)); l++) {
-        const char *level = kernels_level(l);
+    const char *level;
+    for (unsigned l = 0; (level = kernels_level(l)); l++) {
+        if (!kernels_available(level)) continue;
         int slow = strcmp(level, "ref") == 0;
         for (int threads = slow ? 3 : 1; threads <= (slow ? 3 : 4); threads++)
             run_all_ways(&b, level, threads, (uint64_t)threads);
@@ -225,8 +226,9 @@ static void long_rows_are_cut(void **state) {
     struct bench b = {0};
     wide_model_init(&b.model, 9);
     rows_init(&b, 9);
-    for (unsigned l = 0; kernels_level(l) && kernels_available(kernels_level(l)); l++) {
-        const char *level = kernels_level(l);
+    const char *level;
+    for (unsigned l = 0; (level = kernels_level(l)); l++) {
+        if (!kernels_available(level)) continue;
         for (int threads = 1; threads <= 4; threads++) {
             bench_open(&b, level, threads, TOKENS_MAX);
             batch_run(&b, &(struct item_plan){0, 0, 128, 128}, 1);

@@ -83,8 +83,8 @@ void kernels_vector_avx512(struct kernels *k);
 void kernels_matmul_neon(struct kernels *k);
 void kernels_vector_neon(struct kernels *k);
 
-/* Levels of this kind of processor by number: "ref", "avx2", "avx512", or "ref", "neon"; NULL behind the last. Which of
- * them this machine can run: the first ones, up to the best. dispatch.c. */
+/* Levels of this kind of processor by number, best last: "ref", "avx2", "avxvnni", "avx512", or "ref", "neon"; NULL
+ * behind the last. This machine may have any of them, and always the reference. dispatch.c. */
 const char *kernels_level(unsigned i);
 int kernels_init(struct kernels *k, const char *level); /* 0, or -1: unknown, -2: this CPU cannot */
 const char *kernels_best(void);

@@ -78,8 +78,10 @@ static void codes_prepare(const struct packed *w, struct panel *to, const uint8_
 /* So that memory works while the processor does: what comes next is fetched little by little by all tiles of the
  * panel. May name addresses behind the end: a prefetch never faults. */
 LANES_INLINE void tile_prefetch(const struct tile *t, int group, uint32_t block) {
-    const struct panel *p = &t->panel[group];
-    uintptr_t from = p->ahead + (t->part * t->blocks + block) * p->ahead_step, end = from + p->ahead_step;
+    /* Read anew for each block: kept in registers, they would push out what the products need. */
+    const volatile struct panel *p = &t->panel[group];
+    size_t step = p->ahead_step;
+    uintptr_t from = p->ahead + (t->part * t->blocks + block) * step, end = from + step;
     for (from = (from + 63) & ~(uintptr_t)63; from < end; from += 64) __builtin_prefetch((const void *)from);
 }
 
