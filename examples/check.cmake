@@ -8,7 +8,7 @@ function(run out input)
   set(${out} "${text}" PARENT_SCOPE)
 endfunction()
 
-run(answer "" ${ONE} ${MODEL} "the other" 12)
+run(answer "" ${ONE} ${MODEL} "the other")
 run(together "the other\nof a\nwhat then\n" ${MANY} ${MODEL} 12)
 run(first "the other\n" ${MANY} ${MODEL} 12)
 run(second "of a\n" ${MANY} ${MODEL} 12)

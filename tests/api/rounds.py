@@ -94,11 +94,12 @@ def main():
         level = levels[-1] if number % 7 == 3 else levels[number % max(1, len(levels) - 1)]
         threads = 1 + number % 3
         budget = (1, 16, 64, 200, 512)[number % 5]
-        lengths = (5, 60) if level == "ref" else (5, 400) if budget < 16 else (5, 3000)
+        lengths = (5, 30) if level == "ref" else (5, 400) if budget < 16 else (5, 3000)
+        tokens = min(args.tokens, 60) if level == "ref" else args.tokens
         server = Server("-t", threads, "-b", budget, "--cpu", level, "-c", 4096, "-np", 12, "--queue", 16)
         begin = time.monotonic()
         try:
-            compared = play_round(server.url, args.seed + number, tokens=args.tokens, lengths=lengths, join_s=4)
+            compared = play_round(server.url, args.seed + number, tokens=tokens, lengths=lengths, join_s=4)
             server.wait_idle()
             verdict = f"{compared} answers equal"
             passed += 1
@@ -107,7 +108,7 @@ def main():
             failed += 1
         finally:
             server.stop()
-        print(f"round {number}: level {level}, threads {threads}, budget {budget}, {args.tokens} tokens, prompts {lengths}: {verdict} "
+        print(f"round {number}: level {level}, threads {threads}, budget {budget}, {tokens} tokens, prompts {lengths}: {verdict} "
               f"({time.monotonic() - begin:.0f} s)", flush=True)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
