@@ -177,7 +177,7 @@ static void run_greedy(struct machine *m, const struct expected *e, int32_t out[
     }
 }
 
-static const int threads_tried[] = {1, 2, 3};
+static const int threads_tried[] = {1, 3, 4};
 
 /* Every level this machine has and other numbers of threads, on the same sequences. */
 static void check_levels(const struct program *program, const struct expected *e, const int32_t *const ids[],
@@ -211,7 +211,7 @@ static void check_folder(const struct expected *e, const struct program *program
         check_rounded(&m, e, row, &s);
     }
     struct outputs whole = keep(&m);
-    static const uint32_t chunks[] = {1, 5, 32, 48};
+    static const uint32_t chunks[] = {1, 3, 16, 64};
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
         run_alone(&m, e, ids, n, chunks[i]);
         same_bits(&m, &whole, "in chunks");
