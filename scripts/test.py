@@ -108,7 +108,7 @@ STEPS = [
     Step("tsan", ctest("tsan", "-L", "tsan"), count_ctest, env=SANITIZERS),
     Step("clang-build", build("clang"), one),
     Step("aarch64-build", [["scripts/arm64_sysroot.sh", "build-aarch64/sysroot"], *build("aarch64")], one, needs=[CROSS]),
-    Step("aarch64-kernels", ctest("aarch64", "-R", "^(kernels_.*|exec|vectors_few|vectors_weights)$"), count_ctest, needs=[CROSS]),
+    Step("aarch64-kernels", ctest("aarch64", "-R", "^(kernels_.*|vectors_few|vectors_weights)$"), count_ctest, needs=[CROSS]),
     Step("aarch64-bytes", same_bytes(), count_bytes, needs=[CROSS, VECTORS]),
     Step("fuzz-build", build("fuzz"), one),
     Step("fuzz", fuzz(), count_fuzz),
