@@ -1,4 +1,5 @@
-/* The compute team: every tile once, phases in order, jobs in order, idle means asleep; and the CPU limits. */
+/* The compute team: every tile once, phases in order, jobs in order, idle means asleep, its own floating-point mode;
+ * and the CPU limits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -182,6 +183,55 @@ static void phases_see_each_other(void **state) {
     team_free(team);
 }
 
+/* Denormal numbers become zero, and roundings go up; a new thread begins with what its maker has. */
+static void float_mode_spoil(void) {
+#if defined(__x86_64__)
+    __asm__ volatile("ldmxcsr %0" : : "m"((uint32_t){0x1f80 | 0x8040 | 0x4000}));
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)1 << 24 | (uint64_t)1 << 22));
+#endif
+}
+
+struct arithmetic {
+    struct team_job job;
+    volatile float tiny, third; /* 2^-127 and 1 / 3 */
+    int phases;
+};
+
+static uint32_t arithmetic_advance(void *user, unsigned thread) {
+    struct arithmetic *a = user;
+    return (uint32_t)(a->phases-- > 0);
+}
+
+static void arithmetic_tile(void *user, uint32_t tile, unsigned thread) {
+    struct arithmetic *a = user;
+    volatile float half = 0.5f, smallest = 0x1p-126f, one = 1, minus_three = -3;
+    a->tiny = smallest * half;
+    a->third = one / minus_three; /* nearest is away from zero, thus down */
+}
+
+static void threads_have_the_default_float_mode(void **state) {
+    struct team *team;
+    struct arithmetic a = {.job = {.advance = arithmetic_advance, .tile = arithmetic_tile, .user = &a}, .phases = 1};
+    arithmetic_tile(&a, 0, 0);
+    float tiny = a.tiny, third = a.third;
+    assert_true(tiny == 0x1p-127f);
+    a.tiny = a.third = 0;
+    float_mode_spoil();
+    arithmetic_tile(&a, 0, 0);
+    int code = team_new(1, &team, NULL);
+    team_float_mode();
+    assert_int_equal(code, 0);
+#if defined(__x86_64__) || defined(__aarch64__)
+    assert_true(a.tiny == 0 && a.third > third);
+#endif
+    assert_int_equal(team_post(team, &a.job), 0);
+    team_wait(team, &a.job);
+    assert_memory_equal((const void *)&a.tiny, &tiny, sizeof tiny);
+    assert_memory_equal((const void *)&a.third, &third, sizeof third);
+    team_free(team);
+}
+
 static void failed_allocations(void **state) {
     (void)state;
     for (uint64_t nth = 1; nth <= 2; nth++) {
@@ -284,6 +334,7 @@ int main(void) {
         cmocka_unit_test(full_queue_and_timed_wait),
         cmocka_unit_test(idle_is_asleep),
         cmocka_unit_test(phases_see_each_other),
+        cmocka_unit_test(threads_have_the_default_float_mode),
         cmocka_unit_test(failed_allocations),
         cmocka_unit_test_setup_teardown(limits_version_2, limits_setup, limits_teardown),
         cmocka_unit_test_setup_teardown(limits_version_1, limits_setup, limits_teardown),
