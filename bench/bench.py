@@ -11,6 +11,7 @@ The columns: `of roof` is cohort's part of the fastest that this machine could b
 import argparse
 import statistics
 import sys
+import tempfile
 
 import common
 import peer as llama
@@ -114,12 +115,20 @@ def bench_kernel(args, results):
 
 
 def bench_start(args, model, results):
-    """Start and memory, from start.py: lines with test, unit, cohort, peer and goal, all of which are better when smaller."""
-    command = [sys.executable, START, "--json", "--model", model.path, "--peer", args.peer]
-    lines = common.objects(common.run(command))
+    """Start and memory, from start.py: (what, unit, cohort, llama.cpp or None, goal or None), all better when smaller."""
+    common.note(f"{model.name}: start and memory")
+    with tempfile.NamedTemporaryFile("r+", suffix=".jsonl") as out:
+        common.run([sys.executable, START, "--model", model.name, "--peer", args.peer, "--rounds", args.rounds, "--no-peer-memory",
+                    "--out", out.name])
+        lines = common.objects(out.read())
+    rows = []
     for line in lines:
-        results.add({**line, "bench": "start", "model": model.name})
-    return lines
+        results.add({**line, "bench": line["test"]})
+        if line["test"] == "start":
+            rows.append((f"start: {line['what']}", "s", line["cohort"], line.get("peer"), line["goal"]))
+        elif line["server"] == "cohort":
+            rows.append((f"peak memory, {line['tokens']:,} tokens, of file + state", "x", line["ratio"], None, line["goal"]))
+    return rows
 
 
 def percent(part):
@@ -143,8 +152,8 @@ def kernel_row(best):
 
 
 def start_row(line):
-    ours, theirs, goal, unit = line["cohort"], line.get("peer"), line.get("goal"), line["unit"]
-    return [line["test"], f"{ours:.4g} {unit}", f"{theirs:.4g} {unit}" if theirs else "", f"{theirs / ours:.2f}x" if theirs else "",
+    what, unit, ours, theirs, goal = line
+    return [what, f"{ours:.4g} {unit}", f"{theirs:.4g} {unit}" if theirs else "", f"{theirs / ours:.2f}x" if theirs else "",
             f"<= {goal:.4g} {unit}" if goal else "", percent(goal / ours) if goal else "", "", ""]
 
 

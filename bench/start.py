@@ -201,7 +201,7 @@ def report_start(args, results):
 def report_memory(args, results):
     file = args.model.path.stat().st_size
     rows, of_ours = [], None
-    for name, command in zip(("cohort", "llama.cpp"), commands(args, args.rows, args.context)):
+    for name, command in list(zip(("cohort", "llama.cpp"), commands(args, args.rows, args.context)))[:1 if args.no_peer_memory else 2]:
         peak, tokens, seconds = peak_memory(args, command)
         live = args.rows * args.model.seen(tokens // args.rows - args.context // ANSWER_PART // 2) * args.model.seen_bytes
         ratio, of_ours = peak / (file + live), of_ours or peak
@@ -222,6 +222,7 @@ def main():
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--context", type=int, default=4096)
     parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--no-peer-memory", action="store_true", help="which takes minutes")
     parser.add_argument("--out", default=common.RESULTS)
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--quick", action="store_true", help="two rounds, an eighth of the context")
