@@ -60,6 +60,7 @@ struct team {
     int active; /* a thread is on its way through the queue */
 
     unsigned n_threads;
+    unsigned n_started; /* the owner's: those to be joined */
     struct member {
         struct team *team;
         pthread_t thread;
@@ -305,10 +306,11 @@ int team_new(unsigned threads, struct team **out, cohort_error *err) {
         mem_free(t);
         return err_set(err, COHORT_E_MEMORY, "threads", "cannot make the compute team's locks");
     }
-    for (; t->n_threads < threads; t->n_threads++) {
-        struct member *m = &members[t->n_threads];
+    t->n_threads = threads; /* before the first that reads it */
+    for (; t->n_started < threads; t->n_started++) {
+        struct member *m = &members[t->n_started];
         m->team = t;
-        m->index = t->n_threads;
+        m->index = t->n_started;
         int code = member_start(m);
         if (!code) continue;
         err_set(err, COHORT_E_MEMORY, "threads", "cannot start compute thread %u of %u: %s", m->index + 1, threads,
@@ -325,7 +327,7 @@ void team_free(struct team *t) {
     assert(!t->active && t->queue_n == 0);
     atomic_store(&t->stop, 1);
     bell_wake(&t->bell, t->n_threads);
-    for (unsigned i = 0; i < t->n_threads; i++) pthread_join(t->members[i].thread, NULL);
+    for (unsigned i = 0; i < t->n_started; i++) pthread_join(t->members[i].thread, NULL);
     bell_deinit(&t->bell);
     pthread_cond_destroy(&t->over);
     pthread_mutex_destroy(&t->lock);
