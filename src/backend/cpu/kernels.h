@@ -3,7 +3,7 @@
  * allocate nothing and never fail.
  *
  * Matrix products work on packed weights (pack.h): outputs in groups of PACK_OUTPUTS, lanes are outputs. Activations
- * are prepared once per row into a layout that is private to the level. */
+ * are prepared once per row (act.h). */
 #ifndef BACKEND_CPU_KERNELS_H
 #define BACKEND_CPU_KERNELS_H
 

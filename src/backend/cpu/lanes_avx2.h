@@ -42,9 +42,6 @@ LANES_INLINE lanes lanes_fma(lanes x, lanes y, lanes z) {
 LANES_INLINE lanes_mask lanes_at_most(lanes x, lanes y) {
     return (lanes_mask){_mm256_cmp_ps(x.a, y.a, _CMP_LE_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LE_OQ)};
 }
-LANES_INLINE lanes_mask lanes_equal(lanes x, lanes y) {
-    return (lanes_mask){_mm256_cmp_ps(x.a, y.a, _CMP_EQ_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_EQ_OQ)};
-}
 LANES_INLINE lanes_mask lanes_unordered(lanes x, lanes y) {
     return (lanes_mask){_mm256_cmp_ps(x.a, y.a, _CMP_UNORD_Q), _mm256_cmp_ps(x.b, y.b, _CMP_UNORD_Q)};
 }

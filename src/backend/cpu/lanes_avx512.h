@@ -28,7 +28,6 @@ LANES_INLINE lanes lanes_min(lanes x, lanes y) { return _mm512_min_ps(x, y); }
 LANES_INLINE lanes lanes_fma(lanes x, lanes y, lanes z) { return _mm512_fmadd_ps(x, y, z); }
 
 LANES_INLINE lanes_mask lanes_at_most(lanes x, lanes y) { return _mm512_cmp_ps_mask(x, y, _CMP_LE_OQ); }
-LANES_INLINE lanes_mask lanes_equal(lanes x, lanes y) { return _mm512_cmp_ps_mask(x, y, _CMP_EQ_OQ); }
 LANES_INLINE lanes_mask lanes_unordered(lanes x, lanes y) { return _mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q); }
 LANES_INLINE lanes_mask lanes_mask_or(lanes_mask x, lanes_mask y) { return (lanes_mask)(x | y); }
 LANES_INLINE lanes_mask lanes_mask_range(int first, int end) {

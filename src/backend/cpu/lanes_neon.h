@@ -52,10 +52,10 @@ LANES_INLINE lanes lanes_min(lanes x, lanes y) {
 LANES_INLINE lanes lanes_fma(lanes x, lanes y, lanes z) { return LANES_OF_THREE(lanes, vfmaq_f32, z, x, y); }
 
 LANES_INLINE lanes_mask lanes_at_most(lanes x, lanes y) { return LANES_OF_TWO(lanes_mask, vcleq_f32, x, y); }
-LANES_INLINE lanes_mask lanes_equal(lanes x, lanes y) { return LANES_OF_TWO(lanes_mask, vceqq_f32, x, y); }
 LANES_INLINE lanes_mask lanes_mask_or(lanes_mask x, lanes_mask y) { return LANES_OF_TWO(lanes_mask, vorrq_u32, x, y); }
 LANES_INLINE lanes_mask lanes_unordered(lanes x, lanes y) {
-    lanes_mask x_number = lanes_equal(x, x), y_number = lanes_equal(y, y);
+    lanes_mask x_number = LANES_OF_TWO(lanes_mask, vceqq_f32, x, x);
+    lanes_mask y_number = LANES_OF_TWO(lanes_mask, vceqq_f32, y, y);
     lanes_mask both = LANES_OF_TWO(lanes_mask, vandq_u32, x_number, y_number);
     return LANES_OF(lanes_mask, vmvnq_u32, both);
 }

@@ -23,10 +23,12 @@ LANES_INLINE void slab_store(uint8_t *p, slab v) {
 LANES_INLINE slab slab_or(slab v, slab w) {
 #define OR(i) _mm256_or_si256(v.half[i], w.half[i])
     return EACH_HALF(OR);
+#undef OR
 }
 LANES_INLINE slab slab_add(slab v, int n) {
 #define ADD(i) _mm256_add_epi8(v.half[i], _mm256_set1_epi8((char)n))
     return EACH_HALF(ADD);
+#undef ADD
 }
 /* Every byte moved left or right, then masked. */
 LANES_INLINE slab slab_bits(slab v, int left, int mask) {
@@ -36,11 +38,15 @@ LANES_INLINE slab slab_bits(slab v, int left, int mask) {
     if (left < 0) v = EACH_HALF(RIGHT);
     if (left > 0) v = EACH_HALF(LEFT);
     return EACH_HALF(AND);
+#undef RIGHT
+#undef LEFT
+#undef AND
 }
 LANES_INLINE slab slab_look_up(const int8_t *table, slab codes) {
     __m256i weights = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table));
 #define LOOK_UP(i) _mm256_shuffle_epi8(weights, codes.half[i])
     return EACH_HALF(LOOK_UP);
+#undef LOOK_UP
 }
 
 typedef slab sums;
@@ -51,6 +57,7 @@ LANES_INLINE sums sums_add(sums s, slab w, const int8_t *q) {
     memcpy(&four, q, 4);
 #define DOT(i) _mm256_dpbusd_avx_epi32(s.half[i], w.half[i], _mm256_set1_epi32(four))
     return EACH_HALF(DOT);
+#undef DOT
 }
 LANES_INLINE lanes sums_float(sums s) { return (lanes){_mm256_cvtepi32_ps(s.half[0]), _mm256_cvtepi32_ps(s.half[1])}; }
 

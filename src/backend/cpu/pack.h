@@ -2,7 +2,8 @@
  * outputs, so that one row and a thousand rows run the same chains (docs/NUMERICS.md). The layout is the same at every
  * level, so the packers are plain C. It keeps the bits per weight of the file: a single row's speed is that of memory.
  *
- * A new weight type is one unpack step (unpack.h), one line of the table in pack.c, and its place in matmul_avx2.c. */
+ * A new weight type is one unpack step (unpack.h), one line of the table in pack.c, and its places in matmul_avx2.c and
+ * matmul_neon.c (matmul_vnni.h asks the table). */
 #ifndef BACKEND_CPU_PACK_H
 #define BACKEND_CPU_PACK_H
 
