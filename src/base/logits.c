@@ -1,6 +1,8 @@
 /* Rows of logits by spans (logits.h). Pure. */
 #include "base/logits.h"
 
+#include <assert.h>
+
 static uint32_t span_length(uint32_t n, uint32_t span) {
     uint32_t from = span * LOGITS_SPAN;
     return n - from < LOGITS_SPAN ? n - from : LOGITS_SPAN;
@@ -16,7 +18,7 @@ int64_t logits_best(const struct vecops *ops, const struct logits *l) {
     uint32_t span = 0;
     while (l->peaks[span] != best) span++;
     uint32_t i = span * LOGITS_SPAN;
-    while (l->x[i] != best) i++;
+    for (; l->x[i] != best; i++) assert(i + 1 < l->n); /* a peak is one of the span's */
     return i;
 }
 

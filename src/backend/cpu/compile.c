@@ -59,8 +59,8 @@ static int matrix_plan(struct backend_program *p, const struct program_tensor *t
     if (w->packed.groups) return 0;
     int code = pack_plan(&w->packed, t->type, t->rows, t->cols);
     if (code == -2)
-        return err_set(err, COHORT_E_UNSUPPORTED, t->name, "type %s with %u columns: not a multiple of 32",
-                       type_name(t->type), t->cols);
+        return err_set(err, COHORT_E_UNSUPPORTED, t->name, "type %s with %u columns: not a multiple of %u",
+                       type_name(t->type), t->cols, dtype_info(t->type)->block_elements);
     if (code)
         return err_set(err, COHORT_E_UNSUPPORTED, t->name, "weights of type %s are not supported", type_name(t->type));
     assert(w->packed.groups > 0 && (int)w->packed.kind < PACK_KINDS);
