@@ -18,6 +18,7 @@ int main(int argc, char **argv) {
     cohort_event event = {0};
     int32_t *ids;
     if (argc != 3) return fprintf(stderr, "usage: one MODEL.gguf TEXT\n"), 2;
+    setvbuf(stdout, NULL, _IONBF, 0); /* every piece at once */
     check(cohort_model_open(argv[1], NULL, &model, &err));
     check(cohort_engine_open(model, NULL, &engine, &err));
     cohort_request_defaults(&request);
