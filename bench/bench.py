@@ -196,7 +196,7 @@ def main():
     models = [common.model_named(name) for name in args.models]
     sections = [(model, bench_model(args, model, peer, results)) for model in models]
     more = [kernel_row(best)] if best else []
-    if START.exists() and not args.quick:
+    if not args.quick:
         more += [start_row(line) for line in bench_start(args, models[0], results)]
     report(args, results, sections, more)
 

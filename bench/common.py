@@ -4,6 +4,8 @@ import json
 import os
 import pathlib
 import platform
+import signal
+import socket
 import subprocess
 import sys
 
@@ -13,7 +15,7 @@ PEER = pathlib.Path(os.path.expanduser("~/.cache/cohort-peer/src/vendor/llama.cp
 HOME = pathlib.Path(os.environ.get("COHORT_HOME") or os.path.expanduser("~/.cache/cohort"))
 RESULTS = BUILD / "bench.jsonl"
 CPU_FLAGS = ("avx2", "f16c", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "amx_int8", "asimddp", "i8mm", "sve")
-PAGE_TOKENS = 32
+STOP_S = 30
 
 
 def run(command):
@@ -130,6 +132,22 @@ def table(head, rows, markdown):
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     return "\n".join("  ".join(cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths)))
                      for row in cells)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def stop(process):
+    """Ends a server and waits for it."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def note(text):

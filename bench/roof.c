@@ -1,6 +1,5 @@
 /* The machine's roofs (measure.h): loops that do nothing but read, or nothing but multiply and add in registers. */
 #include <string.h>
-#include <sys/mman.h>
 
 #include "measure.h"
 
@@ -40,11 +39,8 @@ double roof_read(const struct measure *m, const void *data, size_t bytes) {
 }
 
 double roof_read_fresh(const struct measure *m, size_t bytes) {
-    char *data = mem_map(bytes);
+    char *data = mem_map_large(bytes);
     if (!data) return 0;
-#if defined(MADV_HUGEPAGE)
-    madvise(data, bytes, MADV_HUGEPAGE);
-#endif
     memset(data, 1, bytes);
     double gbs = roof_read(m, data, bytes);
     mem_unmap(data, bytes);

@@ -12,8 +12,6 @@ import asyncio
 import json
 import pathlib
 import random
-import signal
-import socket
 import statistics
 import subprocess
 import time
@@ -23,7 +21,7 @@ import urllib.request
 import common
 import peer as llama
 
-START_SECONDS, STOP_SECONDS = 120, 30
+START_SECONDS = 120
 WORDS = "water stone river light green house table music garden winter summer letter paper window street market bridge forest".split()
 HEAD = ["clients", "server", "tok/s", "ratio", "first p50", "first p99", "between p50", "between p99"]
 FIELDS = ("tokens_per_s", "first_ms_p50", "first_ms_p99", "between_ms_p50", "between_ms_p99")
@@ -85,17 +83,11 @@ async def load(port, clients, requests, args, seed):
 
 # ---- Servers ----
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 class Server:
     """A server process from its first answer on its health path until the end of the block."""
 
     def __init__(self, command):
-        self.port = free_port()
+        self.port = common.free_port()
         self.command = [str(word) for word in [*command, "--host", "127.0.0.1", "--port", self.port]]
 
     def __enter__(self):
@@ -111,12 +103,7 @@ class Server:
         raise SystemExit(f"{' '.join(self.command)}: no answer")
 
     def __exit__(self, *_):
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        common.stop(self.process)
 
 
 def commands(args, model, peer_flags):

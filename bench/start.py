@@ -18,7 +18,6 @@ import json
 import os
 import pathlib
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -29,7 +28,7 @@ import common
 import peer as llama
 
 GOAL_FIRST_S, GOAL_MEMORY = 0.3, 1.15
-RETRY_S, START_S, REQUEST_S, STOP_S = 0.005, 60, 1800, 30
+RETRY_S, START_S, REQUEST_S = 0.005, 60, 1800
 ANSWER_PART = 12  # of a row's tokens one in so many is generated: more than iterations that the other rows' prompts take
 FIRST_HEAD = ["start", "cohort", "llama.cpp", "ratio", "goal"]
 
@@ -78,15 +77,9 @@ def finish(s):
 
 # ---- Servers ----
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 class Server:
     def __init__(self, command):
-        self.port = free_port()
+        self.port = common.free_port()
         command = [str(word) for word in [*command, "--host", "127.0.0.1", "--port", self.port]]
         self.begin = time.perf_counter()
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -113,12 +106,7 @@ class Server:
         return 0
 
     def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        common.stop(self.process)
 
 
 def commands(args, rows, context):
