@@ -105,29 +105,27 @@ static void same(const uint64_t *got, const uint64_t *want, uint32_t n, const ch
         if (got[i] != want[i]) fail_msg("level %s, %d threads, %u: output %u differs", level, threads, how, i);
 }
 
-static const char *best(void) { return kernels_best(); }
-
 static void chunks_threads_and_levels_change_nothing(void **state) {
     (void)state;
     static const uint32_t chunks[] = {511, 64, 16, 3, 1};
     struct whole m;
     uint64_t want[TAIL + 1], got[TAIL + 1];
-    whole_open(&m, best(), 2);
+    whole_open(&m, kernels_best(), 2);
     run_prompt(&m, PROMPT, want);
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
         run_prompt(&m, chunks[i], got);
-        same(got, want, TAIL + 1, best(), 2, chunks[i]);
+        same(got, want, TAIL + 1, kernels_best(), 2, chunks[i]);
     }
     whole_close(&m);
     for (int threads = 1; threads <= 4; threads++) {
-        whole_open(&m, best(), threads);
+        whole_open(&m, kernels_best(), threads);
         run_prompt(&m, 64, got);
-        same(got, want, TAIL + 1, best(), threads, 64);
+        same(got, want, TAIL + 1, kernels_best(), threads, 64);
         whole_close(&m);
     }
     const char *level;
     for (unsigned i = 0; (level = kernels_level(i)); i++) {
-        if (!kernels_available(level) || strcmp(level, best()) == 0) continue;
+        if (!kernels_available(level) || strcmp(level, kernels_best()) == 0) continue;
         whole_open(&m, level, 2);
         run_prompt(&m, 100, got);
         same(got, want, TAIL + 1, level, 2, 100);
@@ -141,7 +139,7 @@ static void company_changes_nothing(void **state) {
     (void)state;
     static uint64_t want[ROWS];
     struct whole m;
-    whole_open(&m, best(), 2);
+    whole_open(&m, kernels_best(), 2);
     step(&m, ROWS, 0, TOKENS_MAX / ROWS, 0);
     step(&m, ROWS, TOKENS_MAX / ROWS, TOKENS_MAX / ROWS, 0);
     step(&m, ROWS, 2 * (TOKENS_MAX / ROWS), ROW_TOKENS - 1 - 2 * (TOKENS_MAX / ROWS), 0);
@@ -158,7 +156,7 @@ static void company_changes_nothing(void **state) {
     for (uint32_t i = 0; i < LONG_PAGES; i++) m.table[0][i] = i * 5 % LONG_PAGES;
     for (uint32_t n = 1; n <= ROWS; n++) {
         step(&m, n, ROW_TOKENS - 1, 1, 1);
-        for (uint32_t row = 0; row < n; row++) same(m.hash[row], &want[row], 1, best(), 2, n);
+        for (uint32_t row = 0; row < n; row++) same(m.hash[row], &want[row], 1, kernels_best(), 2, n);
     }
     whole_close(&m);
 }
