@@ -202,6 +202,17 @@ static void test_best(void **s) {
     }
 }
 
+/* Looks in all values, or by the peaks of spans. */
+static uint32_t find(const struct vecops *ops, int by_peaks, const float *x, uint32_t n, float limit, uint32_t *out,
+                     uint32_t capacity) {
+    if (!by_peaks) return ops->at_least(x, n, limit, out, capacity);
+    float *peaks = check_alloc(logits_spans(n) * sizeof *peaks);
+    logits_peaks(ops, x, n, 0, logits_spans(n), peaks);
+    uint32_t found = logits_at_least(ops, &(struct logits){x, n, peaks}, limit, out, capacity);
+    check_free(peaks, logits_spans(n) * sizeof *peaks);
+    return found;
+}
+
 static void test_at_least(void **s) {
     for (int i = 0; i < SIZES; i++) {
         uint32_t n = size_at(i);
@@ -213,9 +224,9 @@ static void test_at_least(void **s) {
             uint32_t *want = check_alloc(4 * (size_t)n), *got = check_alloc(4 * (size_t)capacity), found = 0;
             for (uint32_t j = 0; j < n; j++)
                 if (x[j] >= limit) want[found++] = j;
-            for (int l = 0; l < n_levels; l++) {
+            for (int l = 0; l < 2 * n_levels; l++) {
                 memset(got, 0xee, 4 * (size_t)capacity);
-                assert_int_equal(levels[l].k.vec.at_least(x, n, limit, got, capacity), found);
+                assert_int_equal(find(&levels[l / 2].k.vec, l % 2, x, n, limit, got, capacity), found);
                 uint32_t kept = found < capacity ? found : capacity;
                 assert_memory_equal(got, want, 4 * (size_t)kept);
                 for (uint32_t j = kept; j < capacity; j++) assert_int_equal(got[j], 0xeeeeeeee);

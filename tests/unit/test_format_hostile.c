@@ -252,6 +252,27 @@ static void strings_without_end(void **state) {
     }
 }
 
+/* So many that they are kept in a mapping of their own: whole, without memory for it, and cut short in the middle. */
+static void many_strings(void **state) {
+    enum { MANY = 100000 };
+    struct buf b = {0};
+    cohort_error err;
+    gguf_head(&b, 3, 0, 1);
+    gguf_key_array(&b, "texts", 8, MANY);
+    for (int i = 0; i < MANY - 1; i++) gguf_string(&b, i % 3 ? "" : "abc");
+    gguf_u64(&b, 3); /* the last string, whose bytes follow */
+    gguf_zeros(&b, 3);
+    int code = COHORT_E_MEMORY;
+    for (uint64_t nth = 1; code == COHORT_E_MEMORY; nth++) {
+        mem_fail_at(nth, 0);
+        code = open_copy(b.data, b.len, &err);
+        mem_fail_at(0, 0);
+    }
+    assert_int_equal(code, 0);
+    b.len--;
+    refuse(&b, COHORT_E_FILE, "texts", "cut short");
+}
+
 static void array_counts(void **state) {
     for (uint32_t element = 0; element <= 12; element++)
         for (size_t i = 0; i < sizeof(wild_counts) / sizeof(wild_counts[0]); i++) {
@@ -644,6 +665,7 @@ int main(void) {
         cmocka_unit_test(value_types),
         cmocka_unit_test(bools),
         cmocka_unit_test(strings_without_end),
+        cmocka_unit_test(many_strings),
         cmocka_unit_test(array_counts),
         cmocka_unit_test(nested_arrays),
         cmocka_unit_test(tensor_names),

@@ -232,6 +232,36 @@ static void threads_have_the_default_float_mode(void **state) {
     team_free(team);
 }
 
+/* Waiting threads fetch what is no longer mapped, and what never was. */
+struct fetcher {
+    struct team_job job;
+    struct team *team;
+    void *gone;
+    int phases;
+};
+
+static uint32_t fetcher_advance(void *user, unsigned thread) {
+    struct fetcher *f = user;
+    team_fetch_ahead(f->team, f->phases % 2 ? f->gone : (void *)4096, 1 << 24);
+    return f->phases-- > 0 ? 2 : 0;
+}
+
+static void fetcher_tile(void *user, uint32_t tile, unsigned thread) {
+    struct timespec nap = {.tv_nsec = 200 * 1000};
+    if (tile) nanosleep(&nap, NULL);
+}
+
+static void fetched_memory_may_be_gone(void **state) {
+    struct fetcher f = {.job = {.advance = fetcher_advance, .tile = fetcher_tile, .user = &f}, .phases = 40};
+    f.gone = mem_map(1 << 24);
+    assert_non_null(f.gone);
+    mem_unmap(f.gone, 1 << 24);
+    assert_int_equal(team_new(4, &f.team, NULL), 0);
+    assert_int_equal(team_post(f.team, &f.job), 0);
+    team_wait(f.team, &f.job);
+    team_free(f.team);
+}
+
 static void failed_allocations(void **state) {
     (void)state;
     for (uint64_t nth = 1; nth <= 2; nth++) {
@@ -335,6 +365,7 @@ int main(void) {
         cmocka_unit_test(idle_is_asleep),
         cmocka_unit_test(phases_see_each_other),
         cmocka_unit_test(threads_have_the_default_float_mode),
+        cmocka_unit_test(fetched_memory_may_be_gone),
         cmocka_unit_test(failed_allocations),
         cmocka_unit_test_setup_teardown(limits_version_2, limits_setup, limits_teardown),
         cmocka_unit_test_setup_teardown(limits_version_1, limits_setup, limits_teardown),

@@ -154,6 +154,35 @@ static void test_spaced(void **state) {
     tokenizer_close(t);
 }
 
+/* Characters that begin like the mark or end like it, at every place of a text: only marks become spaces. */
+static void test_almost_marks(void **state) {
+    static const char *const letters[] = {"▁", "▂", "∀", "\xe2", "\xe2\x96", "\x96\x81", "a"};
+    enum { LETTERS = sizeof(letters) / sizeof(letters[0]), WORDS = 300 };
+    static char want[WORDS][64];
+    tiny_init(&v, "llama");
+    tiny_add_bytes(&v);
+    for (uint32_t i = 0, n = 1; i < WORDS; i++) {
+        char word[64] = "";
+        for (uint32_t k = 0; k < 1 + i / 20; k++, n = n * 1664525 + 1013904223)
+            strcat(word, letters[(n >> 16) % LETTERS]);
+        char *to = want[i];
+        for (const char *s = word; *s;) {
+            int mark = strncmp(s, "▁", 3) == 0;
+            *to++ = mark ? ' ' : *s;
+            s += mark ? 3 : 1;
+        }
+        tiny_add(&v, word, 1, 0); /* 256 + i */
+    }
+    struct tokenizer *t = tiny_open(&v);
+    size_t longest = 0;
+    for (int32_t i = 0; i < WORDS; i++) {
+        assert_string_equal(piece(t, 256 + i, 0), want[i]);
+        if (strlen(want[i]) > longest) longest = strlen(want[i]);
+    }
+    assert_int_equal(tokenizer_longest_piece(t), longest);
+    tokenizer_close(t);
+}
+
 /* ---- against a naive model ---- */
 
 static uint64_t draws;
@@ -572,21 +601,14 @@ static void test_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scores),
-        cmocka_unit_test(test_no_prefix_and_user_defined),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_spaced),
-        cmocka_unit_test(test_naive_scores),
-        cmocka_unit_test(test_naive_ranks),
-        cmocka_unit_test(test_long_runs),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_text_refusals),
-        cmocka_unit_test(test_good_ones_open),
-        cmocka_unit_test(test_hostile_arrays),
-        cmocka_unit_test(test_hostile_tokens),
-        cmocka_unit_test(test_hostile_ids_and_names),
-        cmocka_unit_test(test_hostile_merges),
-        cmocka_unit_test(test_repeated_texts),
+        cmocka_unit_test(test_scores),         cmocka_unit_test(test_no_prefix_and_user_defined),
+        cmocka_unit_test(test_bytes),          cmocka_unit_test(test_spaced),
+        cmocka_unit_test(test_almost_marks),   cmocka_unit_test(test_naive_scores),
+        cmocka_unit_test(test_naive_ranks),    cmocka_unit_test(test_long_runs),
+        cmocka_unit_test(test_threads),        cmocka_unit_test(test_text_refusals),
+        cmocka_unit_test(test_good_ones_open), cmocka_unit_test(test_hostile_arrays),
+        cmocka_unit_test(test_hostile_tokens), cmocka_unit_test(test_hostile_ids_and_names),
+        cmocka_unit_test(test_hostile_merges), cmocka_unit_test(test_repeated_texts),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
