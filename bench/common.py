@@ -60,7 +60,7 @@ class Model:
         blocks = [t for t in about["tensors"] if t["name"].startswith("blk.")]
         self.bytes = sum(t["bytes"] for t in blocks) + head["bytes"]
         self.block_macs = sum(t["shape"][0] * t["shape"][1] for t in blocks if len(t["shape"]) == 2)
-        self.head_macs = head["shape"][0] * head["shape"][1]
+        self.head_macs, self.vocab = head["shape"][0] * head["shape"][1], head["shape"][1]
         self._attention(meta)
 
     def _attention(self, meta):
