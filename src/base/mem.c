@@ -57,14 +57,16 @@ void *mem_aligned(size_t n, size_t size) {
 
 void mem_free(void *memory) { free(memory); }
 
-void *mem_map(size_t bytes) {
+static void *map(size_t bytes, int more_flags) {
     if (must_fail() || bytes == 0) return NULL;
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | more_flags, -1, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
+void *mem_map(size_t bytes) { return map(bytes, MAP_NORESERVE); }
+
 void *mem_map_large(size_t bytes) {
-    void *memory = mem_map(bytes);
+    void *memory = map(bytes, 0); /* it will be used whole, so what cannot be promised fails here */
 #if defined(MADV_HUGEPAGE)
     if (memory) madvise(memory, bytes, MADV_HUGEPAGE); /* a wish */
 #endif

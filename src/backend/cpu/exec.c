@@ -274,11 +274,16 @@ static int logits_step(struct run *r) {
 
 /* ---- The job ---- */
 
-/* Products read memory and everything else does not: who waits gets the next ones' weights on their way. */
+static int has_products(const struct phase *phase) {
+    return phase->kind == PHASE_MATMUL || phase->kind == PHASE_LOGITS;
+}
+
+/* Products read memory and everything else does not: who waits gets the next ones' weights on their way; behind the
+ * last, those with which the next batch begins. */
 static void weights_ahead(const struct backend_program *p, uint32_t phase) {
-    while (phase < p->run.end && p->phases[phase].kind != PHASE_MATMUL && p->phases[phase].kind != PHASE_LOGITS)
-        phase++;
-    if (phase == p->run.end) return;
+    while (phase < p->run.end && !has_products(&p->phases[phase])) phase++;
+    if (phase == p->run.end) phase = 0;
+    while (!has_products(&p->phases[phase])) phase++; /* the head at the latest */
     const struct packed *w = p->products[p->phases[phase].first].weight;
     team_fetch_ahead(p->backend->team, w->data, w->groups * w->group_bytes);
 }
