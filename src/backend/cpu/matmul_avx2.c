@@ -26,7 +26,7 @@ struct panel_codes {
     int8_t weight[PACK_SUPER][8][64];             /* bytes only */
 };
 
-#include "backend/cpu/matmul_lanes.h"
+#include "backend/cpu/matmul_direct.h"
 
 /* ---- Unpacking ---- */
 
@@ -42,11 +42,6 @@ LANES_INLINE __m256i plane_half(const uint8_t *plane, int width, int slab, int h
     __m256i v = _mm256_load_si256((const __m256i *)(plane + 64 * (slab % width) + 32 * half));
     return bits_move(v, slab / width * width, width, to);
 }
-
-/* Where a tile's codes come from: the panel, or packed codes of so many bits, perhaps looked up in a table. */
-enum source { PANEL_CODES, BITS_2 = 2, BITS_3, BITS_4, BITS_5, BITS_6, BITS_8 = 8, BITS_4_MXFP4, BITS_4_IQ4 };
-
-LANES_INLINE size_t source_bytes(int source) { return (size_t)64 * (source > BITS_8 ? 4 : (size_t)source); }
 
 LANES_INLINE __m256i look_up(const int8_t *table, __m256i codes) {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table)), codes);
@@ -273,12 +268,7 @@ TILES(bytes_panel, tile_bytes(t, R, PANEL_CODES))
 TILES(q8_direct, tile_bytes(t, R, BITS_8))
 TILES(iq4_direct, tile_bytes(t, R, BITS_4_IQ4))
 
-/* Per type: up to direct_rows rows are multiplied by the packed codes themselves; more share a panel. */
-static const struct plan {
-    void (*unpack)(struct panel *, const uint8_t *, uint32_t);
-    const tile_fn *panel, *direct;
-    uint32_t direct_rows;
-} plans[DTYPE_END] = {
+static const struct plan plans[DTYPE_END] = {
     [DTYPE_Q4_0] = {unpack_4, q4_0_panel, q4_0_direct, 4},
     [DTYPE_Q4_1] = {unpack_4, q4_min_panel, q4_min_direct, 4},
     [DTYPE_Q5_0] = {unpack_5, q5_0_panel, q5_0_direct, 4},
@@ -294,21 +284,8 @@ static const struct plan {
     [DTYPE_MXFP4] = {unpack_mxfp4, mxfp4_panel, mxfp4_direct, 4},
 };
 
-static void codes_prepare(const struct packed *w, struct panel *p, const uint8_t *from, uint32_t blocks,
-                          uint32_t n_rows) {
-    const struct plan *plan = &plans[w->type];
-    p->codes.direct = n_rows <= plan->direct_rows ? from : NULL;
-    if (!p->codes.direct) plan->unpack(p, from, blocks);
-}
-
-static tile_fn tile_find(const struct packed *w, const struct panel *p, uint32_t n_groups, uint32_t n_rows) {
-    const struct plan *plan = &plans[w->type];
-    return (p->codes.direct ? plan->direct : plan->panel)[n_rows - 1];
-}
-
 /* ---- Activations ---- */
 
-/* Largest magnitude of 32 floats as bits: bits order like values, infinities and NaNs above all numbers. */
 static uint32_t largest_bits(const float *x) {
     __m256i most = _mm256_setzero_si256();
     for (int i = 0; i < 32; i += 8) {
@@ -321,59 +298,24 @@ static uint32_t largest_bits(const float *x) {
     return (uint32_t)_mm_cvtsi128_si32(m);
 }
 
-/* 32 rounded values of x * inverse as bytes, in order. */
-static __m256i quantise(const float *x, float inverse) {
+static void quantise(int8_t q[32], const float *x, float inverse) {
     __m256i v[4];
     UNROLL for (int i = 0; i < 4; i++) {
         v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), _mm256_set1_ps(inverse)));
     }
     __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
-    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256((__m256i *)q, bytes);
 }
 
-/* Sums of 16 bytes by column modulo 4: columns 0, 1 in element 0 and columns 2, 3 in element 1. */
-static __m128i pair_sums(__m128i q) {
-    __m128i v = _mm_maddubs_epi16(_mm_set1_epi8(1), q);
+static void pair_sums(const int8_t *q, int16_t pair[2]) {
+    __m128i v = _mm_maddubs_epi16(_mm_set1_epi8(1), _mm_loadu_si128((const __m128i *)q));
     v = _mm_add_epi16(v, _mm_shuffle_epi32(v, 0x4e));
-    return _mm_add_epi16(v, _mm_shuffle_epi32(v, 0xb1));
+    int32_t both = _mm_cvtsi128_si32(_mm_add_epi16(v, _mm_shuffle_epi32(v, 0xb1)));
+    memcpy(pair, &both, sizeof both);
 }
 
-static void block_prepare(struct act_block *a, const float *x) {
-    uint32_t bits = largest_bits(x);
-    float amax, d = 0;
-    memcpy(&amax, &bits, sizeof amax);
-    float inverse = 127 / amax;
-    __m256i q = _mm256_setzero_si256();
-    if (bits >= 0x7f800000) {
-        d = __builtin_nanf("");
-    } else if (inverse <= 0x1.fffffep127f) {
-        d = amax / 127;
-        q = quantise(x, inverse);
-    }
-    _mm256_storeu_si256((__m256i *)a->q, q);
-    __m128i pairs[2] = {pair_sums(_mm256_castsi256_si128(q)), pair_sums(_mm256_extracti128_si256(q, 1))};
-    int32_t sum[3] = {0};
-    for (int i = 0; i < 2; i++) {
-        int32_t both = _mm_cvtsi128_si32(pairs[i]);
-        memcpy(a->pair[1 + i], &both, sizeof both);
-        sum[1 + i] = a->pair[1 + i][0] + a->pair[1 + i][1];
-        a->start[1 + i] = -128 * sum[1 + i];
-    }
-    sum[0] = sum[1] + sum[2];
-    a->start[0] = -128 * sum[0];
-    for (int i = 0; i < 2; i++) a->pair[0][i] = (int16_t)(a->pair[1][i] + a->pair[2][i]);
-    a->d = d;
-    a->d_sum = d * (float)sum[0];
-}
-
-static void act_prepare(enum pack_kind kind, void *act, const float *x, uint32_t cols) {
-    if (kind == PACK_FLOAT) {
-        memcpy(act, x, (size_t)cols * sizeof(float));
-        return;
-    }
-    for (uint32_t b = 0; b < cols / PACK_BLOCK; b++)
-        block_prepare((struct act_block *)act + b, x + (size_t)b * PACK_BLOCK);
-}
+#include "backend/cpu/act_lanes.h"
 
 void kernels_matmul_avx2(struct kernels *k) {
     k->act_prepare = act_prepare;

@@ -40,7 +40,7 @@ LANES_INLINE lanes lanes_load_factor(const uint8_t *p) {
                    vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))};
 }
 
-#include "backend/cpu/matmul_lanes.h"
+#include "backend/cpu/matmul_direct.h"
 
 /* ---- Unpacking ---- */
 
@@ -53,11 +53,6 @@ LANES_INLINE uint8x16_t plane_quarter(const uint8_t *plane, int width, int slab,
     if (from - to + width == 8) return v; /* the shift has left nothing else */
     return vandq_u8(v, vdupq_n_u8((uint8_t)(mask << to)));
 }
-
-/* Where a tile's codes come from: the panel, or packed codes of so many bits, perhaps looked up in a table. */
-enum source { PANEL_CODES, BITS_2 = 2, BITS_3, BITS_4, BITS_5, BITS_6, BITS_8 = 8, BITS_4_MXFP4, BITS_4_IQ4 };
-
-LANES_INLINE size_t source_bytes(int source) { return (size_t)64 * (source > BITS_8 ? 4 : (size_t)source); }
 
 /* A quarter of a slab of a packed block: weights where the source says what they are, else codes. */
 LANES_INLINE int8x16_t codes_quarter(const uint8_t *block, int source, int slab, int quarter) {
@@ -200,35 +195,24 @@ UNPACK(unpack_q6, BITS_6, 32)
 UNPACK(unpack_iq4, BITS_4_IQ4, 0)
 UNPACK(unpack_mxfp4, BITS_4_MXFP4, 0)
 
-enum { DIRECT_ROWS = INT_ROWS }; /* more rows share a panel */
-
-static const struct plan {
-    void (*unpack)(struct panel *, const uint8_t *, uint32_t);
-    const tile_fn *panel, *direct;
-} plans[DTYPE_END] = {
-    [DTYPE_Q4_0] = {unpack_q4_0, panel_32, direct_q4_0},     [DTYPE_Q4_1] = {unpack_q4, panel_32_min, direct_q4_min},
-    [DTYPE_Q5_0] = {unpack_q5_0, panel_32, direct_q5_0},     [DTYPE_Q5_1] = {unpack_q5, panel_32_min, direct_q5_min},
-    [DTYPE_Q8_0] = {unpack_q8_0, panel_32, direct_q8_0},     [DTYPE_Q2_K] = {unpack_q2, panel_16_min, direct_q2},
-    [DTYPE_Q3_K] = {unpack_q3, panel_16, direct_q3},         [DTYPE_Q4_K] = {unpack_q4, panel_32_min, direct_q4_min},
-    [DTYPE_Q5_K] = {unpack_q5, panel_32_min, direct_q5_min}, [DTYPE_Q6_K] = {unpack_q6, panel_16, direct_q6},
-    [DTYPE_IQ4_NL] = {unpack_iq4, panel_32, direct_iq4},     [DTYPE_IQ4_XS] = {unpack_iq4, panel_32, direct_iq4},
-    [DTYPE_MXFP4] = {unpack_mxfp4, panel_32, direct_mxfp4},
+static const struct plan plans[DTYPE_END] = {
+    [DTYPE_Q4_0] = {unpack_q4_0, panel_32, direct_q4_0, INT_ROWS},
+    [DTYPE_Q4_1] = {unpack_q4, panel_32_min, direct_q4_min, INT_ROWS},
+    [DTYPE_Q5_0] = {unpack_q5_0, panel_32, direct_q5_0, INT_ROWS},
+    [DTYPE_Q5_1] = {unpack_q5, panel_32_min, direct_q5_min, INT_ROWS},
+    [DTYPE_Q8_0] = {unpack_q8_0, panel_32, direct_q8_0, INT_ROWS},
+    [DTYPE_Q2_K] = {unpack_q2, panel_16_min, direct_q2, INT_ROWS},
+    [DTYPE_Q3_K] = {unpack_q3, panel_16, direct_q3, INT_ROWS},
+    [DTYPE_Q4_K] = {unpack_q4, panel_32_min, direct_q4_min, INT_ROWS},
+    [DTYPE_Q5_K] = {unpack_q5, panel_32_min, direct_q5_min, INT_ROWS},
+    [DTYPE_Q6_K] = {unpack_q6, panel_16, direct_q6, INT_ROWS},
+    [DTYPE_IQ4_NL] = {unpack_iq4, panel_32, direct_iq4, INT_ROWS},
+    [DTYPE_IQ4_XS] = {unpack_iq4, panel_32, direct_iq4, INT_ROWS},
+    [DTYPE_MXFP4] = {unpack_mxfp4, panel_32, direct_mxfp4, INT_ROWS},
 };
-
-static void codes_prepare(const struct packed *w, struct panel *p, const uint8_t *from, uint32_t blocks,
-                          uint32_t n_rows) {
-    p->codes.direct = n_rows <= DIRECT_ROWS ? from : NULL;
-    if (!p->codes.direct) plans[w->type].unpack(p, from, blocks);
-}
-
-static tile_fn tile_find(const struct packed *w, const struct panel *p, uint32_t n_groups, uint32_t n_rows) {
-    const struct plan *plan = &plans[w->type];
-    return (p->codes.direct ? plan->direct : plan->panel)[n_rows - 1];
-}
 
 /* ---- Activations ---- */
 
-/* Largest magnitude of 32 floats as bits: bits order like values, infinities and NaNs above all numbers. */
 static uint32_t largest_bits(const float *x) {
     uint32x4_t most = vdupq_n_u32(0);
     for (int i = 0; i < 32; i += 4) {
@@ -238,58 +222,24 @@ static uint32_t largest_bits(const float *x) {
     return vmaxvq_u32(most);
 }
 
-/* Sixteen rounded values of x * inverse as bytes. */
-static int8x16_t quantise(const float *x, float inverse) {
-    int16x4_t v[4];
-    UNROLL for (int i = 0; i < 4; i++) {
-        v[i] = vmovn_s32(vcvtnq_s32_f32(vmulq_f32(vld1q_f32(x + 4 * i), vdupq_n_f32(inverse))));
+static void quantise(int8_t q[32], const float *x, float inverse) {
+    UNROLL for (int i = 0; i < 2; i++) {
+        int16x4_t v[4];
+        UNROLL for (int j = 0; j < 4; j++) {
+            v[j] = vmovn_s32(vcvtnq_s32_f32(vmulq_f32(vld1q_f32(x + 16 * i + 4 * j), vdupq_n_f32(inverse))));
+        }
+        vst1q_s8(q + 16 * i, vcombine_s8(vmovn_s16(vcombine_s16(v[0], v[1])), vmovn_s16(vcombine_s16(v[2], v[3]))));
     }
-    return vcombine_s8(vmovn_s16(vcombine_s16(v[0], v[1])), vmovn_s16(vcombine_s16(v[2], v[3])));
 }
 
-/* Sums of sixteen bytes by column modulo 4: columns 0, 1 in pair[0] and columns 2, 3 in pair[1]. */
-static void pair_sums(int8x16_t q, int16_t pair[2]) {
-    int16x8_t two = vpaddlq_s8(q);
+static void pair_sums(const int8_t *q, int16_t pair[2]) {
+    int16x8_t two = vpaddlq_s8(vld1q_s8(q));
     int16x4_t v = vadd_s16(vget_low_s16(two), vget_high_s16(two));
     pair[0] = (int16_t)(vget_lane_s16(v, 0) + vget_lane_s16(v, 2));
     pair[1] = (int16_t)(vget_lane_s16(v, 1) + vget_lane_s16(v, 3));
 }
 
-static void block_prepare(struct act_block *a, const float *x) {
-    uint32_t bits = largest_bits(x);
-    float amax, d = 0;
-    memcpy(&amax, &bits, sizeof amax);
-    float inverse = 127 / amax;
-    int8x16_t q[2] = {vdupq_n_s8(0), vdupq_n_s8(0)};
-    if (bits >= 0x7f800000) {
-        d = __builtin_nanf("");
-    } else if (inverse <= 0x1.fffffep127f) {
-        d = amax / 127;
-        q[0] = quantise(x, inverse);
-        q[1] = quantise(x + 16, inverse);
-    }
-    int32_t sum[3] = {0};
-    for (int i = 0; i < 2; i++) {
-        vst1q_s8(a->q + 16 * i, q[i]);
-        pair_sums(q[i], a->pair[1 + i]);
-        sum[1 + i] = a->pair[1 + i][0] + a->pair[1 + i][1];
-        a->start[1 + i] = -128 * sum[1 + i];
-    }
-    sum[0] = sum[1] + sum[2];
-    a->start[0] = -128 * sum[0];
-    for (int i = 0; i < 2; i++) a->pair[0][i] = (int16_t)(a->pair[1][i] + a->pair[2][i]);
-    a->d = d;
-    a->d_sum = d * (float)sum[0];
-}
-
-static void act_prepare(enum pack_kind kind, void *act, const float *x, uint32_t cols) {
-    if (kind == PACK_FLOAT) {
-        memcpy(act, x, (size_t)cols * sizeof(float));
-        return;
-    }
-    for (uint32_t b = 0; b < cols / PACK_BLOCK; b++)
-        block_prepare((struct act_block *)act + b, x + (size_t)b * PACK_BLOCK);
-}
+#include "backend/cpu/act_lanes.h"
 
 void kernels_matmul_neon(struct kernels *k) {
     k->act_prepare = act_prepare;
