@@ -47,7 +47,8 @@ extern "C" {
     X(E_NOT_FOUND, -12, "not found")                                                                                   \
     X(E_AGAIN, -13, "nothing yet, ask again")                                                                          \
     X(E_LIMIT, -14, "a stated limit was exceeded")                                                                     \
-    X(E_INTERNAL, -15, "internal error")
+    X(E_INTERNAL, -15, "internal error")                                                                               \
+    X(E_TIMEOUT, -16, "the request's time is over")
 
 enum {
 #define COHORT_ERROR_ENUM(name, number, text) COHORT_##name = (number),
@@ -57,8 +58,9 @@ enum {
 
 typedef struct cohort_error {
     int code;
-    char field[48]; /* the request or file field at fault, "" if none */
-    char text[464]; /* one line, valid UTF-8, no newline */
+    char field[48];          /* the request or file field at fault, "" if none */
+    char text[460];          /* one line, valid UTF-8, no newline */
+    uint32_t retry_after_ms; /* E_BUSY: when it may be worth to ask again, by the measured rate; 0: not known */
 } cohort_error;
 
 /* The list's name ("E_BUSY") and text of a code; never NULL. */
@@ -131,17 +133,34 @@ COHORT_API int cohort_chat_render(const cohort_model *model, const char *message
                                   int32_t **out, size_t *n, cohort_error *err);
 
 /* ---- Engine: one running batch ---- */
+
+/* Whose requests they are: an API key, a team. Tenants share the rows and the tokens by weight when there are not
+ * enough for all; docs/SCHEDULER.md states for how long one can keep another waiting. */
+enum { COHORT_TENANTS_MAX = 1024, COHORT_TENANT_NAME_MAX = 63, COHORT_WEIGHT_MAX = 1000 };
+typedef struct cohort_tenant {
+    const char *name;           /* copied; 1 to COHORT_TENANT_NAME_MAX bytes of [A-Za-z0-9._-], unique */
+    uint32_t weight;            /* 1 .. COHORT_WEIGHT_MAX: its share of tokens beside the others' weights */
+    uint32_t rows;              /* rows that run together at most; 0: no limit of its own */
+    uint32_t queue;             /* places (waiting, or running) at most; 0: no limit of its own */
+    uint64_t tokens_per_minute; /* prompt and generated tokens; 0: no limit. A minute's worth may come at once */
+} cohort_tenant;
+
 typedef struct cohort_engine_options {
     size_t size;
-    uint32_t context;      /* tokens of prompt + answer a request may have; 0: trained context, at most 32768 */
-    uint32_t rows;         /* rows that run together */
-    uint32_t queue;        /* waiting line behind them */
-    uint32_t batch_tokens; /* token budget of an iteration; raised to `rows` if below */
-    uint64_t kv_tokens;    /* state budget in tokens over all rows; 0: from kv_bytes, or else rows * context, capped at
-                              half of the memory */
-    uint64_t kv_bytes;     /* state budget in bytes; 0: see kv_tokens */
-    int pipeline;          /* 1: next iteration launched before the last is delivered; output is the same either way */
-    uint32_t ring_bytes;   /* undelivered output a request may hold before it is paused */
+    uint32_t context;       /* tokens of prompt + answer a request may have; 0: trained context, at most 32768 */
+    uint32_t rows;          /* rows that run together */
+    uint32_t queue;         /* waiting line behind them */
+    uint32_t batch_tokens;  /* token budget of an iteration; raised to `rows` if below */
+    uint64_t kv_tokens;     /* state budget in tokens over all rows; 0: from kv_bytes, or else rows * context, capped at
+                               half of the memory */
+    uint64_t kv_bytes;      /* state budget in bytes; 0: see kv_tokens */
+    int pipeline;           /* 1: next iteration launched before the last is delivered; output is the same either way */
+    uint32_t ring_bytes;    /* undelivered output a request may hold before it is paused */
+    uint32_t itl_target_ms; /* time between tokens that reading prompts may stretch an iteration to; 0: by the ratio */
+    uint32_t itl_ratio_percent;   /* the same, in percent of an iteration without prompts: 110 .. 10000 */
+    const cohort_tenant *tenants; /* copied; NULL: one, "default", without limits */
+    size_t tenants_n;             /* at most COHORT_TENANTS_MAX */
+    const char *trace_path;       /* copied; a file in Chrome's trace format gets spans of everything; NULL: none */
 } cohort_engine_options;
 
 COHORT_API void cohort_engine_options_defaults(cohort_engine_options *options);
@@ -173,7 +192,13 @@ typedef struct cohort_span {
     size_t len;
 } cohort_span;
 
-enum { COHORT_STOPS_MAX = 16, COHORT_STOP_BYTES_MAX = 256, COHORT_STOP_IDS_MAX = 64, COHORT_TOP_LOGPROBS_MAX = 20 };
+enum {
+    COHORT_STOPS_MAX = 16,
+    COHORT_STOP_BYTES_MAX = 256,
+    COHORT_STOP_IDS_MAX = 64,
+    COHORT_TOP_LOGPROBS_MAX = 20,
+    COHORT_SNAPSHOTS_MAX = 8
+};
 
 typedef struct cohort_request {
     size_t size;
@@ -189,7 +214,15 @@ typedef struct cohort_request {
     int ignore_eos;
     int logprobs;        /* -1: none; 0: the chosen token's; n: and the n best's, at most COHORT_TOP_LOGPROBS_MAX */
     int prompt_logprobs; /* 1: a COHORT_EVENT_PROMPT event for each prompt position */
-    void *user;          /* handed back in events, never read */
+    int32_t priority;    /* among the tenant's own requests: lower goes first; -100 .. 100 */
+    uint32_t chunk_max;  /* prompt tokens that one iteration may take of it; 0: as many as fit */
+    const uint32_t *snapshot_at; /* copied; ascending positions inside the prompt at which a chunk ends exactly */
+    size_t snapshot_at_n;        /* at most COHORT_SNAPSHOTS_MAX */
+    uint32_t timeout_ms;         /* since submit: after it the request fails with E_TIMEOUT; 0: never */
+    uint32_t max_predict_ms;     /* since the first token, and only behind a newline: ends with LENGTH; 0: never */
+    uint8_t trace_id[16];        /* W3C trace context of the caller, for spans; all 0: none */
+    uint8_t trace_parent[8];
+    void *user; /* handed back in events, never read */
 } cohort_request;
 
 COHORT_API void cohort_request_defaults(cohort_request *request);
@@ -197,8 +230,14 @@ COHORT_API void cohort_request_defaults(cohort_request *request);
 typedef uint64_t cohort_ticket; /* a reserved place in the line; 0 is none */
 typedef uint64_t cohort_id;     /* a submitted request; 0 is none; never reused */
 
-/* Takes a place in the line, before any work is done for the request: E_BUSY when it is full, E_CLOSED. */
+/* Takes a place in the line, before any work is done for the request: E_BUSY (with retry_after_ms) when the line or one
+ * of the tenant's limits is full, E_CLOSED. `tenant`: index into the options' tenants. */
+COHORT_API int cohort_reserve_for(cohort_engine *engine, uint32_t tenant, cohort_ticket *out, cohort_error *err);
+/* The same for tenant 0. */
 COHORT_API int cohort_reserve(cohort_engine *engine, cohort_ticket *out, cohort_error *err);
+/* What length alone says of a prompt of `bytes` bytes of text before it is tokenised: E_CONTEXT or E_CAPACITY if not
+ * even the fewest tokens that it can be fit beside `max_tokens` new ones (UINT32_MAX: beside one). */
+COHORT_API int cohort_check_length(const cohort_engine *engine, size_t bytes, uint32_t max_tokens, cohort_error *err);
 /* Gives an unused place back. */
 COHORT_API void cohort_unreserve(cohort_engine *engine, cohort_ticket ticket);
 /* Submits with a place (which is used up, also on failure). Errors: E_ARGUMENT with the field's name, E_CONTEXT and
@@ -235,6 +274,8 @@ typedef struct cohort_stats {
     uint32_t generated_tokens;                                /* the end token counts */
     uint64_t queue_us, prefill_us, decode_us, first_token_us; /* first_token_us: since submit */
     uint64_t seed;                                            /* the one used */
+    uint32_t preemptions;                                     /* times that its state was given up and read again */
+    uint32_t redone_tokens;                                   /* positions read again because of that */
 } cohort_stats;
 
 typedef struct cohort_event {
@@ -267,6 +308,24 @@ COHORT_API int cohort_event_fd(cohort_engine *engine);
  * thread. */
 COHORT_API size_t cohort_ready(cohort_engine *engine, cohort_id *ids, size_t capacity);
 
+/* ---- Tasks: work at an iteration boundary of the running engine ---- */
+typedef uint64_t cohort_task; /* 0 is none; never reused */
+enum {
+    COHORT_TASK_READ,     /* runs at the next boundary */
+    COHORT_TASK_EXCLUSIVE /* admission is held, what was admitted ends, it runs, admission goes on */
+};
+enum { COHORT_TASKS_MAX = 64 /* not run yet */ };
+/* Runs `run` once: on the engine thread with COHORT_OK at its boundary, or with the code why it never will (E_CANCELLED
+ * after cohort_task_cancel, E_CLOSED when the engine closes or fails). It must be brief and may submit or cancel, but
+ * not wait for the engine. E_BUSY with COHORT_TASKS_MAX pending, E_CLOSED; `run` is not called then. `out` may be NULL.
+ */
+COHORT_API int cohort_task_add(cohort_engine *engine, int kind, void (*run)(void *user, int code), void *user,
+                               cohort_task *out, cohort_error *err);
+/* A task that has not begun is not run. Unknown ones are ignored. */
+COHORT_API void cohort_task_cancel(cohort_engine *engine, cohort_task task);
+/* Holds admission (waiting requests stay in line, admitted ones go on), or lets it go on. */
+COHORT_API void cohort_engine_hold(cohort_engine *engine, int hold);
+
 /* ---- Sight ---- */
 enum { COHORT_HISTOGRAM_BUCKETS = 16 };
 typedef struct cohort_histogram { /* bucket i counts values <= cohort_histogram_bounds[i]; the last has no bound */
@@ -287,9 +346,22 @@ typedef struct cohort_metrics {
     uint64_t last_iteration_us_ago; /* time since the loop last made a step; 0 while idle */
     int healthy;
     cohort_histogram ttft_s, inter_token_s, e2e_s, queue_s;
+    uint64_t preemptions, redone_tokens; /* state given up under pressure or for another tenant's share */
+    uint64_t snapshot_boundaries, tasks_run, requests_timed_out;
+    uint64_t trace_dropped;   /* spans that found the trace's buffer full */
+    uint64_t steady_step_us;  /* what an iteration of the rows that decode now takes without prompts, as measured */
+    uint64_t prompt_token_ns; /* what one prompt token adds to an iteration, as measured */
 } cohort_metrics;
 
 COHORT_API void cohort_metrics_get(cohort_engine *engine, cohort_metrics *out);
+
+typedef struct cohort_tenant_metrics {
+    char name[COHORT_TENANT_NAME_MAX + 1];
+    uint32_t places, rows; /* gauges: requests that wait or run, and those that were admitted */
+    uint64_t requests_submitted, requests_refused, prompt_tokens, generated_tokens;
+} cohort_tenant_metrics;
+/* E_NOT_FOUND for an index behind the last tenant. */
+COHORT_API int cohort_tenant_metrics_get(cohort_engine *engine, uint32_t tenant, cohort_tenant_metrics *out);
 
 #ifdef __cplusplus
 }

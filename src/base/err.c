@@ -59,6 +59,7 @@ int err_set(cohort_error *err, int code, const char *field, const char *format, 
     err->code = code;
     copy_line(err->field, sizeof(err->field), field ? field : "");
     copy_line(err->text, sizeof(err->text), text);
+    err->retry_after_ms = 0;
     return code;
 }
 

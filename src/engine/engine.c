@@ -15,8 +15,13 @@
 enum { HANDLES_PER_PLACE = 2 };
 
 void cohort_engine_options_defaults(cohort_engine_options *options) {
-    *options = (cohort_engine_options){
-        .size = sizeof(*options), .rows = 32, .queue = 256, .batch_tokens = 256, .pipeline = 1, .ring_bytes = 64 << 10};
+    *options = (cohort_engine_options){.size = sizeof(*options),
+                                       .rows = 32,
+                                       .queue = 256,
+                                       .batch_tokens = 256,
+                                       .pipeline = 1,
+                                       .ring_bytes = 64 << 10,
+                                       .itl_ratio_percent = 150};
 }
 
 void cohort_request_defaults(cohort_request *request) {
