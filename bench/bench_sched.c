@@ -69,7 +69,7 @@ static void measure(uint32_t rows) {
         uint64_t planned = now_ns();
         finish_read(s, flying, life);
         uint64_t read = now_ns();
-        sched_commit(s, flying);
+        sched_commit(s, flying, 0);
         ns[i] = now_ns() - read + planned - start;
         sum += ns[i];
         tokens += next->n_tokens;

@@ -14,16 +14,11 @@
 static int check_list(const struct sched *s, enum list_id id) {
     const struct list *list = &s->list[id];
     uint32_t n = 0, prev = NO_ROW;
-    uint64_t submitted = 0;
     for (uint32_t i = list->first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next) {
         HOLDS(i < s->rows_total && n++ < list->n); /* a longer walk runs in a circle */
         const struct row *r = row_at(s, i);
         HOLDS(r->link[LINK_PLACE].prev == prev);
         HOLDS(r->list == id && sched_row_list(r) == id);
-        if (id == LIST_WAITING) {
-            HOLDS(r->submitted > submitted); /* the line is in order */
-            submitted = r->submitted;
-        }
         prev = i;
     }
     return n == list->n && prev == list->last;
@@ -50,8 +45,8 @@ static int check_lists(const struct sched *s) {
 }
 
 static int check_counts(const struct sched *s) {
-    uint32_t state_n[ROW_STATES] = {0}, paused = 0, unread = 0, in_flight = 0;
-    uint64_t load = 0, tokens = 0, worst[PAGES_GROUPS_MAX] = {0};
+    uint32_t state_n[ROW_STATES] = {0}, paused = 0, unread = 0, in_flight = 0, spent = 0, growing = 0;
+    uint64_t load = 0, tokens = 0, claimed[PAGES_GROUPS_MAX] = {0};
     for (uint32_t i = 0; i < s->rows_total; i++) {
         const struct row *r = row_at(s, i);
         HOLDS(r->generation != 0 && r->state < ROW_STATES);
@@ -61,17 +56,22 @@ static int check_counts(const struct sched *s) {
         in_flight += r->in_flight;
         HOLDS(r->load == sched_row_load(s, r));
         load += r->load;
+        HOLDS(r->spent == (r->state == ROW_RUNNING && row_spent(r)));
+        spent += r->spent;
+        growing += r->grows;
         if (r->slot == NO_SLOT) continue;
         tokens += r->next - r->done;
-        for (uint32_t g = 0; g < s->config.groups; g++) worst[g] += r->span[g].worst;
+        for (uint32_t g = 0; g < s->config.groups; g++) claimed[g] += r->span[g].claim;
     }
     HOLDS(memcmp(state_n, s->state_n, sizeof state_n) == 0);
     HOLDS(paused == s->paused_n && unread == s->admitted.n && load == s->cohort_load);
+    HOLDS(spent == s->spent_n && growing == s->growing_n);
     for (uint32_t g = 0; g < s->config.groups; g++) /* K3 */
-        HOLDS(worst[g] == s->worst[g] && worst[g] <= pages_total(s->config.pages, g));
+        HOLDS(claimed[g] == s->claimed[g] && claimed[g] <= pages_total(s->config.pages, g));
     HOLDS(state_n[ROW_PREPARING] + state_n[ROW_RUNNING] <= s->config.rows_max);
-    HOLDS(state_n[ROW_ENDING] <= SCHED_IN_FLIGHT * s->config.rows_max);
-    HOLDS(state_n[ROW_RESERVED] + state_n[ROW_WAITING] + state_n[ROW_PREPARING] + state_n[ROW_RUNNING] <=
+    HOLDS(state_n[ROW_ENDING] + state_n[ROW_PREEMPTED] <= SCHED_IN_FLIGHT * s->config.rows_max);
+    HOLDS(state_n[ROW_RESERVED] + state_n[ROW_WAITING] + state_n[ROW_PREPARING] + state_n[ROW_RUNNING] +
+              state_n[ROW_PREEMPTED] <=
           s->config.rows_max + s->config.queue_max);
     for (uint32_t k = 0; k < s->in_flight; k++) {
         const struct plan *p = &s->plans[(s->planned - k) % SCHED_IN_FLIGHT];
@@ -81,6 +81,55 @@ static int check_counts(const struct sched *s) {
     return in_flight == 0 && tokens == 0;
 }
 
+/* ---- Lines and tenants ---- */
+
+/* Every waiting row stands in its tenant's heap: each has one parent or is a root, and goes behind it. */
+static int check_lines(const struct sched *s) {
+    uint32_t children = 0, roots = 0, waiting = 0, present = 0;
+    for (uint32_t i = s->list[LIST_WAITING].first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next) {
+        const struct row *r = row_at(s, i);
+        uint32_t prev = i;
+        for (uint32_t c = r->heap.child; c != NO_ROW; c = row_at(s, c)->heap.next) {
+            HOLDS(c < s->rows_total && children++ < s->rows_total);
+            const struct row *child = row_at(s, c);
+            HOLDS(child->list == LIST_WAITING && child->tenant == r->tenant && child->heap.prev == prev);
+            HOLDS(sched_row_before(r, child));
+            prev = c;
+        }
+    }
+    for (uint32_t t = 0; t < s->tenants_n; t++) {
+        const struct tenant *tenant = &s->tenants[t];
+        uint32_t root = tenant->root;
+        HOLDS((root == NO_ROW) == (tenant->waiting == 0));
+        if (root != NO_ROW) HOLDS(row_at(s, root)->list == LIST_WAITING && row_at(s, root)->heap.prev == NO_ROW);
+        roots += root != NO_ROW;
+        waiting += tenant->waiting;
+        present += tenant->present > 0;
+    }
+    HOLDS(waiting == s->list[LIST_WAITING].n && children + roots == waiting);
+    for (uint32_t t = s->present_first, prev = NO_ROW; t != NO_ROW; prev = t, t = s->tenants[t].next)
+        HOLDS(t < s->tenants_n && present-- > 0 && s->tenants[t].present > 0 && s->tenants[t].prev == prev);
+    return present == 0;
+}
+
+static int check_tenants(const struct sched *s) {
+    for (uint32_t t = 0; t < s->tenants_n; t++) {
+        const struct tenant *tenant = &s->tenants[t];
+        HOLDS(tenant->rows <= tenant->present && (tenant->rows_max == 0 || tenant->rows <= tenant->rows_max));
+        uint32_t rows = tenant->rows, present = tenant->present, waiting = tenant->waiting;
+        if (s->tenants_n > 1 && present == 0) continue;
+        for (uint32_t i = 0; i < s->rows_total; i++) {
+            const struct row *r = row_at(s, i);
+            if (r->tenant != t) continue;
+            rows -= r->state == ROW_PREPARING || r->state == ROW_RUNNING;
+            present -= r->state >= ROW_WAITING && r->state <= ROW_PREEMPTED;
+            waiting -= r->list == LIST_WAITING;
+        }
+        HOLDS(rows == 0 && present == 0 && waiting == 0);
+    }
+    return 1;
+}
+
 /* ---- Rows ---- */
 
 static int check_row_budget(const struct sched *s, const struct row *r) {
@@ -88,8 +137,8 @@ static int check_row_budget(const struct sched *s, const struct row *r) {
     HOLDS((uint64_t)r->prompt_n + r->max_new <= s->config.context_max);
     HOLDS(r->chunk >= 1 && r->chunk <= s->config.batch_tokens);
     for (uint32_t g = 0; g < s->config.groups; g++) {
-        HOLDS(r->state == ROW_ENDING || r->span[g].worst >= 1);
-        HOLDS(r->span[g].worst <= pages_total(s->config.pages, g));
+        HOLDS(r->state >= ROW_PREEMPTED || r->state == ROW_WAITING || r->span[g].claim >= 1);
+        HOLDS(r->span[g].claim <= pages_total(s->config.pages, g));
     }
     return 1;
 }
@@ -101,7 +150,7 @@ static int check_row_spans(const struct sched *s, const struct row *r) {
     for (uint32_t g = 0; g < s->config.groups; g++) {
         const struct span *span = &r->span[g];
         const uint32_t *table = row_table(s, r, g);
-        HOLDS(span->first <= span->end && span->end - span->first <= span->worst);
+        HOLDS(span->first <= span->end && span->end - span->first <= span->claim);
         HOLDS(span->end == (r->next + PAGE_TOKENS - 1) / PAGE_TOKENS); /* not one page early */
         for (uint32_t k = span->first; k < span->end; k++) {
             HOLDS(table[k] < pages_total(s->config.pages, g));
@@ -112,22 +161,23 @@ static int check_row_spans(const struct sched *s, const struct row *r) {
 }
 
 static int check_row(const struct sched *s, const struct row *r) {
-    int holds = r->state == ROW_PREPARING || r->state == ROW_RUNNING || r->state == ROW_ENDING;
+    int holds = r->state >= ROW_PREPARING && r->state <= ROW_ENDING;
     HOLDS((r->slot != NO_SLOT) == holds && (holds || r->in_flight == 0));
-    HOLDS(!r->paused || r->state == ROW_WAITING || r->state == ROW_PREPARING || r->state == ROW_RUNNING);
+    HOLDS(!r->paused || (r->state >= ROW_WAITING && r->state <= ROW_PREEMPTED));
     switch ((enum row_state)r->state) {
     case ROW_WAITING:
-        HOLDS(r->next == 0 && check_row_budget(s, r));
+        HOLDS(r->next == 0 && r->known >= r->prompt_n && r->known >= r->reach && check_row_budget(s, r));
         break;
     case ROW_PREPARING:
-        HOLDS(r->next < r->prompt_n);
+        HOLDS(r->next < r->known && r->known <= r->covered);
         break;
     case ROW_RUNNING:
-        HOLDS(r->next >= r->prompt_n);
+        HOLDS(r->next >= r->known && r->next <= r->covered && r->reach == r->next);
         break;
+    case ROW_PREEMPTED:
     case ROW_ENDING:
-        HOLDS(r->in_flight > 0);
-        for (uint32_t g = 0; g < s->config.groups; g++) HOLDS(r->span[g].end - r->span[g].first == r->span[g].worst);
+        HOLDS(r->in_flight > 0 && !r->grows);
+        for (uint32_t g = 0; g < s->config.groups; g++) HOLDS(r->span[g].end - r->span[g].first == r->span[g].claim);
         break;
     default:
         break;
@@ -161,8 +211,7 @@ static int check_plan(const struct sched *s, uint64_t number) {
         HOLDS(item->pos >= r->done && item->pos + item->n_tokens <= r->next);
         HOLDS(item->pos == r->done || number != s->planned - s->in_flight + 1);
         HOLDS(item->pos + item->n_tokens == r->next || number != s->planned);
-        HOLDS((item->source == PLAN_PROMPT) == (item->pos < r->prompt_n));
-        HOLDS(item->source != PLAN_SAMPLE || item->n_tokens == 1);
+        HOLDS(item->source == PLAN_PROMPT || (item->pos >= r->prompt_n && item->n_tokens == 1));
         HOLDS(item->n_outputs <= item->n_tokens && (!item->samples || item->sample_index < r->max_new));
         HOLDS(check_item_pages(s, r, item));
         tokens += item->n_tokens;
@@ -203,7 +252,7 @@ int sched_check(const struct sched *s) {
     for (uint32_t g = 0; g < s->config.groups; g++)
         memset(s->owners[g], 0, pages_total(s->config.pages, g) * sizeof *s->owners[g]);
     HOLDS(s->in_flight <= SCHED_IN_FLIGHT);
-    HOLDS(check_lists(s) && check_counts(s) && check_slots(s));
+    HOLDS(check_lists(s) && check_counts(s) && check_slots(s) && check_lines(s) && check_tenants(s));
     for (uint32_t i = 0; i < s->rows_total; i++) HOLDS(check_row(s, row_at(s, i)));
     for (uint32_t k = s->in_flight; k > 0; k--) HOLDS(check_plan(s, s->planned - k + 1));
     return check_owners(s);

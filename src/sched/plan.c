@@ -1,48 +1,43 @@
 /* Admission and iterations: who joins, which tokens each row takes, which pages they get, and what a commit gives back.
  * The engine's thread.
  *
- * An iteration's budget (batch_tokens, B) is shared like this. R running rows take one token each, always. The m
- * preparing rows share the B - R that are left in two rounds, in the order of their admission: in the first each is
- * granted an equal part of half of what is left, at least one token; in the second the oldest rows take all they can of
- * the rest. So the oldest prompt gets at least half of the budget, and every prompt advances in every iteration.
- * Outputs are shared by the same rule. B >= rows_max makes the single tokens always fit.
+ * An iteration's budget (batch_tokens, B) is shared like this. R running rows take one token each, always, but for
+ * those that have no room just now (room.c). The m preparing rows share min(B - R, what the time allows (costs.c)), at
+ * least m, in two rounds, in the order of their admission: in the first each is granted an equal part of half of it, at
+ * least one token; in the second the oldest rows take all they can of the rest. So the oldest prompt gets at least
+ * half, and every prompt advances in every iteration. Outputs are shared by the same rule. B >= rows_max makes the
+ * single tokens always fit.
  *
- * Planning asks first (can_admit, the grants) and changes after. Whatever a plan needs was reserved at admission, so
- * taking pages cannot fail. */
+ * Planning asks first (room, the grants) and changes after. Whatever a plan takes was claimed before, so taking pages
+ * cannot fail. */
 #include <assert.h>
 
 #include "sched/sched_internal.h"
 
-static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
-static uint32_t max_u32(uint32_t a, uint32_t b) { return a > b ? a : b; }
-
 /* ---- Admission ---- */
-
-static int can_admit(const struct sched *s, const struct row *r) {
-    const struct sched_config *c = &s->config;
-    if (s->state_n[ROW_PREPARING] + s->state_n[ROW_RUNNING] >= c->rows_max) return 0;
-    for (uint32_t g = 0; g < c->groups; g++)
-        if (s->worst[g] + r->span[g].worst > pages_total(c->pages, g)) return 0;
-    uint32_t load = min_u32(r->prompt_n, c->cohort_tokens / 2);
-    return s->list[LIST_PREPARING].n == 0 || s->cohort_load + load <= c->cohort_tokens;
-}
 
 static void row_admit(struct sched *s, struct row *r) {
     assert(r->state == ROW_WAITING);
-    assert(s->slot_free_n > 0); /* rows_max admitted, and as many ending for each plan in flight */
+    assert(s->slot_free_n > 0); /* rows_max admitted, and as many leaving for each plan in flight */
     r->slot = s->slot_free[--s->slot_free_n];
-    for (uint32_t g = 0; g < s->config.groups; g++) s->worst[g] += r->span[g].worst;
+    sched_room_claim(s, r);
     sched_row_enter(s, r, ROW_PREPARING);
     r->admitted_unread = 1;
     sched_list_push(s, &s->admitted, r);
 }
 
-/* First come, first served: a head that cannot join now keeps everyone behind it waiting. It will join, because what it
- * waits for is held by rows that end. */
+/* The next in line (line.c) joins if there is a row and room for it, else everyone behind it waits: it will join,
+ * because what it waits for is held by rows that end or that give it up. */
 static void admit(struct sched *s) {
-    while (!s->held_back && s->list[LIST_WAITING].n > 0) {
-        struct row *head = row_at(s, s->list[LIST_WAITING].first);
-        if (!can_admit(s, head)) return;
+    const struct sched_config *c = &s->config;
+    struct row *head;
+    while (!s->held_back && (head = sched_line_head(s)) != NULL) {
+        if (s->state_n[ROW_PREPARING] + s->state_n[ROW_RUNNING] >= c->rows_max || !sched_room_fits(s, head)) {
+            if (!sched_room_yield(s, head)) return;
+            continue;
+        }
+        uint32_t load = sched_min(head->known, c->cohort_tokens / 2);
+        if (s->list[LIST_PREPARING].n > 0 && s->cohort_load + load > c->cohort_tokens) return;
         row_admit(s, head);
     }
 }
@@ -55,7 +50,7 @@ static void row_grow(struct sched *s, struct row *r, uint32_t end) {
     for (uint32_t g = 0; g < s->config.groups; g++) {
         struct span *span = &r->span[g];
         if (span->end >= pages_end) continue;
-        assert(pages_end - span->first <= span->worst);
+        assert(pages_end - span->first <= span->claim);
         uint32_t *table = row_table(s, r, g);
         for (; span->end < pages_end; span->end++) {
             table[span->end] = pages_alloc(s->config.pages, g);
@@ -64,12 +59,25 @@ static void row_grow(struct sched *s, struct row *r, uint32_t end) {
     }
 }
 
+/* The first of the row's cuts that it has not reached yet; UINT32_MAX if there is none. */
+static uint32_t next_cut(const struct row *r) {
+    uint32_t from = sched_max(r->next, r->reach);
+    for (uint32_t i = 0; i < r->cuts_n; i++)
+        if (r->cuts[i] > from) return r->cuts[i];
+    return UINT32_MAX;
+}
+
+static uint32_t row_limit(const struct row *r) {
+    return sched_min(r->chunk, sched_min(r->known, next_cut(r)) - r->next);
+}
+
 static void row_plan(struct sched *s, struct plan *p, struct row *r, uint32_t n) {
     assert(n >= 1);
     assert(p->n_items < s->config.rows_max);
     uint32_t pos = r->next, end = pos + n;
     int reads = r->state == ROW_PREPARING;
-    int samples = end >= r->prompt_n && r->max_new > 0;
+    uint32_t fresh = end > r->reach ? end - sched_max(pos, r->reach) : 0; /* tokens that were not planned before */
+    int samples = fresh > 0 && end >= r->prompt_n && r->max_new > 0;
     row_grow(s, r, end);
 
     struct plan_item *item = &p->items[p->n_items++];
@@ -78,21 +86,27 @@ static void row_plan(struct sched *s, struct plan *p, struct row *r, uint32_t n)
         .pos = pos,
         .n_tokens = n,
         .source = reads ? PLAN_PROMPT : PLAN_SAMPLE,
-        .n_outputs = reads && r->all_outputs ? n : (uint32_t)samples,
+        .n_outputs = reads && r->all_outputs ? fresh : (uint32_t)samples,
         .samples = (uint8_t)samples,
         .sample_index = samples ? end - r->prompt_n : 0,
+        .boundary = reads && fresh > 0 && end == next_cut(r),
     };
     for (uint32_t g = 0; g < s->config.groups; g++) item->table[g] = row_table(s, r, g);
     p->n_tokens += n;
     p->n_outputs += item->n_outputs;
+    p->n_redone += n - fresh;
+    s->redone += n - fresh;
+    r->redone += n - fresh;
     if (reads)
         p->n_prompt_tokens += n;
     else
         p->n_decode_tokens += n;
+    sched_tenant_charge(s, r, fresh);
 
     r->next = end;
+    r->reach = sched_max(r->reach, end);
     r->in_flight++;
-    if (reads && end == r->prompt_n)
+    if (reads && end == r->known)
         sched_row_enter(s, r, ROW_RUNNING);
     else
         sched_row_settle(s, r);
@@ -105,7 +119,7 @@ static void plan_running(struct sched *s, struct plan *p) {
     for (uint32_t i = s->list[LIST_RUNNING].first; i != NO_ROW; i = next) {
         struct row *r = row_at(s, i);
         next = r->link[LINK_PLACE].next; /* the row may be parked now */
-        row_plan(s, p, r, 1);
+        if (r->next < r->covered) row_plan(s, p, r, 1);
     }
 }
 
@@ -114,18 +128,20 @@ static void plan_running(struct sched *s, struct plan *p) {
 static void grant(struct sched *s, const struct plan *p) {
     const struct list *list = &s->list[LIST_PREPARING];
     uint32_t tokens = s->config.batch_tokens - p->n_tokens, outputs = s->config.outputs_max - p->n_outputs;
-    uint32_t tokens_each = max_u32(1, tokens / (2 * list->n)), outputs_each = max_u32(1, outputs / (2 * list->n));
+    uint32_t allowed = sched_costs_allow(&s->costs, &s->config, p->n_decode_tokens);
+    tokens = sched_max(sched_min(tokens, allowed), list->n);
+    uint32_t tokens_each = sched_max(1, tokens / (2 * list->n)), outputs_each = sched_max(1, outputs / (2 * list->n));
     for (uint32_t i = list->first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next) {
         struct row *r = row_at(s, i);
-        r->granted = min_u32(min_u32(r->chunk, r->prompt_n - r->next), tokens_each);
-        if (r->all_outputs) r->granted = min_u32(r->granted, outputs_each);
+        r->granted = sched_min(row_limit(r), tokens_each);
+        if (r->all_outputs) r->granted = sched_min(r->granted, outputs_each);
         tokens -= r->granted;
         outputs -= r->all_outputs ? r->granted : 1;
     }
     for (uint32_t i = list->first; i != NO_ROW && tokens > 0; i = row_at(s, i)->link[LINK_PLACE].next) {
         struct row *r = row_at(s, i);
-        uint32_t more = min_u32(min_u32(r->chunk, r->prompt_n - r->next) - r->granted, tokens);
-        if (r->all_outputs) more = min_u32(more, outputs);
+        uint32_t more = sched_min(row_limit(r) - r->granted, tokens);
+        if (r->all_outputs) more = sched_min(more, outputs);
         r->granted += more;
         tokens -= more;
         outputs -= r->all_outputs ? more : 0;
@@ -146,12 +162,13 @@ static void plan_preparing(struct sched *s, struct plan *p) {
 int sched_plan(struct sched *s, const struct plan **out) {
     *out = NULL;
     if (s->in_flight == SCHED_IN_FLIGHT) return 0;
-    admit(s);
-    if (s->list[LIST_RUNNING].n + s->list[LIST_PREPARING].n == 0) return 0;
-    struct plan *p = plan_at(s, ++s->planned);
-    *p = (struct plan){.number = s->planned, .items = p->items};
+    if (sched_room_make(s)) admit(s);
+    struct plan *p = plan_at(s, s->planned + 1);
+    *p = (struct plan){.number = s->planned + 1, .items = p->items};
     plan_running(s, p);
     plan_preparing(s, p);
+    if (p->n_items == 0) return 0;
+    s->planned++;
     assert(p->n_tokens <= s->config.batch_tokens);
     assert(p->n_outputs <= s->config.outputs_max);
     s->in_flight++;
@@ -161,10 +178,11 @@ int sched_plan(struct sched *s, const struct plan **out) {
 
 /* A row's items follow each other without a gap, so the next one that reads its pages, planned or not, begins where
  * this one ended: what lies behind that one's window is read by nobody any more. */
-void sched_commit(struct sched *s, const struct plan *plan) {
+void sched_commit(struct sched *s, const struct plan *plan, uint32_t us) {
     assert(s->in_flight > 0);
     assert(plan == plan_at(s, s->planned - s->in_flight + 1));
     s->in_flight--;
+    sched_costs_note(&s->costs, plan, us);
     for (uint32_t i = 0; i < plan->n_items; i++) {
         const struct plan_item *item = &plan->items[i];
         struct row *r = row_at(s, sched_row_index(item->row));
@@ -172,9 +190,11 @@ void sched_commit(struct sched *s, const struct plan *plan) {
         assert(r->in_flight > 0 && r->done == item->pos);
         r->in_flight--;
         r->done = item->pos + item->n_tokens;
-        if (r->state != ROW_ENDING)
+        if (r->state != ROW_ENDING && r->state != ROW_PREEMPTED)
             sched_row_release_window(s, r);
-        else if (r->in_flight == 0)
+        else if (r->in_flight == 0 && r->state == ROW_ENDING)
             sched_row_leave(s, r);
+        else if (r->in_flight == 0)
+            sched_row_requeue(s, r);
     }
 }

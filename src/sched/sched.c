@@ -7,20 +7,24 @@
  *   RESERVED -------------- sched_submit -------------------> WAITING
  *   WAITING --------------- sched_finish -------------------> GONE
  *   WAITING --------------- row_admit (in sched_plan) ------> PREPARING
- *   PREPARING ------------- row_plan (in sched_plan) -------> RUNNING     when its prompt is planned to its end
- *   PREPARING, RUNNING ---- sched_finish -------------------> ENDING
+ *   PREPARING ------------- row_plan (in sched_plan) -------> RUNNING     when all it knows is planned
+ *   PREPARING, RUNNING ---- preempt (in sched_plan) --------> PREEMPTED
+ *   PREEMPTED ------------- sched_row_requeue --------------> WAITING
+ *   PREPARING, RUNNING,
+ *   PREEMPTED ------------- sched_finish -------------------> ENDING
  *   ENDING ---------------- sched_row_leave ----------------> GONE
  *   GONE ------------------ sched_pop_gone -----------------> FREE        the name's generation ends here
  *
- * sched_row_leave runs in sched_finish, or in the sched_commit of the last plan that names the row.
+ * sched_row_leave and sched_row_requeue run at once if no plan in flight names the row, else in the sched_commit of the
+ * last one that does.
  *
  * What holds in each state (sched_check):
  *
- *   FREE, RESERVED, GONE    no tables, no pages, nothing reserved, in no plan
- *   WAITING                 the same; its request is known and fits the empty pool; the line is in order of submission
- *   PREPARING               has tables and its worst case reserved; next < prompt_n
- *   RUNNING                 has tables and its worst case reserved; next >= prompt_n
- *   ENDING                  has tables, reserves exactly what it holds, is named by a plan in flight
+ *   FREE, RESERVED, GONE    no tables, no pages, no claims, in no plan
+ *   WAITING                 the same; its request is known and fits the empty pool; in its tenant's line unless paused
+ *   PREPARING               has tables and claims; next < known
+ *   RUNNING                 has tables and claims; next >= known
+ *   PREEMPTED, ENDING       has tables, claims exactly what it holds, is named by a plan in flight
  */
 #include <assert.h>
 #include <string.h>
@@ -62,11 +66,12 @@ enum list_id sched_row_list(const struct row *r) {
     case ROW_RESERVED:
         return LIST_RESERVED;
     case ROW_WAITING:
-        return LIST_WAITING;
+        return r->paused ? LIST_PARKED : LIST_WAITING;
     case ROW_PREPARING:
         return r->paused ? LIST_PARKED : LIST_PREPARING;
     case ROW_RUNNING:
         return r->paused || row_spent(r) ? LIST_PARKED : LIST_RUNNING;
+    case ROW_PREEMPTED:
     case ROW_ENDING:
         return LIST_ENDING;
     case ROW_GONE:
@@ -80,17 +85,22 @@ enum list_id sched_row_list(const struct row *r) {
 
 uint32_t sched_row_load(const struct sched *s, const struct row *r) {
     if (r->list != LIST_PREPARING) return 0;
-    uint32_t unread = r->prompt_n - r->next, half = s->config.cohort_tokens / 2;
+    uint32_t unread = r->known - r->next, half = s->config.cohort_tokens / 2;
     return unread < half ? unread : half;
 }
 
 void sched_row_settle(struct sched *s, struct row *r) {
     enum list_id list = sched_row_list(r);
     if (list != r->list) {
+        if (r->list == LIST_WAITING) sched_line_remove(s, r);
         sched_list_remove(s, &s->list[r->list], r);
         r->list = (uint8_t)list;
         sched_list_push(s, &s->list[list], r);
+        if (list == LIST_WAITING) sched_line_push(s, r);
     }
+    uint8_t spent = r->state == ROW_RUNNING && row_spent(r);
+    s->spent_n += (uint32_t)spent - r->spent;
+    r->spent = spent;
     uint32_t load = sched_row_load(s, r);
     s->cohort_load = s->cohort_load - r->load + load;
     r->load = load;
@@ -100,6 +110,7 @@ void sched_row_enter(struct sched *s, struct row *r, enum row_state state) {
     assert(s->state_n[r->state] > 0);
     s->state_n[r->state]--;
     s->state_n[state]++;
+    sched_tenant_count(s, r, (enum row_state)r->state, state);
     r->state = (uint8_t)state;
     sched_row_settle(s, r);
 }
@@ -109,36 +120,25 @@ static void set_paused(struct sched *s, struct row *r, int paused) {
     r->paused = paused != 0;
 }
 
-/* ---- Pages ---- */
-
-static void release_to(struct sched *s, struct row *r, uint32_t group, uint32_t first) {
-    struct span *span = &r->span[group];
-    uint32_t *table = row_table(s, r, group);
-    for (; span->first < first && span->first < span->end; span->first++) {
-        pages_unref(s->config.pages, group, table[span->first]);
-        table[span->first] = PAGE_NONE;
-    }
-}
-
-void sched_row_release_window(struct sched *s, struct row *r) {
-    for (uint32_t g = 0; g < s->config.groups; g++) {
-        uint32_t window = s->config.group[g].window;
-        if (window == 0 || r->done < window) continue;
-        release_to(s, r, g, (r->done - window + 1) / PAGE_TOKENS);
-    }
-}
+/* ---- Leaving ---- */
 
 void sched_row_leave(struct sched *s, struct row *r) {
     assert(r->state == ROW_ENDING);
-    assert(r->in_flight == 0);
-    for (uint32_t g = 0; g < s->config.groups; g++) {
-        release_to(s, r, g, r->span[g].end);
-        s->worst[g] -= r->span[g].worst;
-        r->span[g] = (struct span){0};
-    }
-    s->slot_free[s->slot_free_n++] = r->slot;
-    r->slot = NO_SLOT;
+    sched_room_give_back(s, r);
     sched_row_enter(s, r, ROW_GONE);
+}
+
+void sched_row_requeue(struct sched *s, struct row *r) {
+    assert(r->state == ROW_PREEMPTED);
+    sched_room_give_back(s, r);
+    r->next = r->done = 0;
+    sched_row_enter(s, r, ROW_WAITING);
+}
+
+void sched_row_untell(struct sched *s, struct row *r) {
+    if (!r->admitted_unread) return;
+    r->admitted_unread = 0;
+    sched_list_remove(s, &s->admitted, r);
 }
 
 /* ---- Names ---- */
@@ -159,8 +159,8 @@ static void row_free(struct sched *s, struct row *r) {
 int sched_reserve(struct sched *s, sched_row *out) {
     *out = 0;
     if (s->closed) return COHORT_E_CLOSED;
-    uint32_t taken =
-        s->state_n[ROW_RESERVED] + s->state_n[ROW_WAITING] + s->state_n[ROW_PREPARING] + s->state_n[ROW_RUNNING];
+    uint32_t taken = s->state_n[ROW_RESERVED] + s->state_n[ROW_WAITING] + s->state_n[ROW_PREPARING] +
+                     s->state_n[ROW_RUNNING] + s->state_n[ROW_PREEMPTED];
     if (taken >= s->config.rows_max + s->config.queue_max || s->list[LIST_FREE].n == 0) return COHORT_E_BUSY;
     struct row *r = row_at(s, s->list[LIST_FREE].last); /* the one used last */
     sched_row_enter(s, r, ROW_RESERVED);
@@ -175,14 +175,12 @@ void sched_unreserve(struct sched *s, sched_row row) {
 
 /* ---- Submission ---- */
 
-static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
-
-/* The row's chunk, and its worst case in every group (K3). A window keeps what the row's tokens in flight still read,
- * so a row whose chunks are too large for a small pool gets smaller ones: bytes do not depend on them. */
-static int request_project(const struct sched *s, const struct sched_request *q, uint32_t *chunk, uint32_t worst[],
-                           cohort_error *err) {
+/* The row's chunk, with which its worst case fits the empty pool in every group (K3). A window keeps what the row's
+ * tokens in flight still read, so a row whose chunks are too large for a small pool gets smaller ones: bytes do not
+ * depend on them. */
+static int request_project(const struct sched *s, const struct sched_request *q, uint32_t *chunk, cohort_error *err) {
     uint64_t tokens = (uint64_t)q->prompt_n + q->max_new;
-    uint32_t c = q->chunk_max == 0 ? s->config.batch_tokens : min_u32(q->chunk_max, s->config.batch_tokens);
+    uint32_t c = q->chunk_max == 0 ? s->config.batch_tokens : sched_min(q->chunk_max, s->config.batch_tokens);
     for (uint32_t g = 0; g < s->config.groups; g++) {
         uint32_t window = s->config.group[g].window, total = pages_total(s->config.pages, g);
         uint64_t least = pages_worst(window, tokens, SCHED_IN_FLIGHT);
@@ -194,17 +192,27 @@ static int request_project(const struct sched *s, const struct sched_request *q,
         if (pages_worst(window, tokens, (uint64_t)SCHED_IN_FLIGHT * c) > total) {
             uint64_t span =
                 (uint64_t)PAGE_TOKENS * (total - 1) + 1; /* the longest that touches `total` pages at most */
-            c = min_u32(c, (uint32_t)((span - (window - 1)) / SCHED_IN_FLIGHT));
+            c = sched_min(c, (uint32_t)((span - (window - 1)) / SCHED_IN_FLIGHT));
         }
     }
-    for (uint32_t g = 0; g < s->config.groups; g++)
-        worst[g] = (uint32_t)pages_worst(s->config.group[g].window, tokens, (uint64_t)SCHED_IN_FLIGHT * c);
     *chunk = c;
     return 0;
 }
 
+static int cuts_check(const struct sched_request *q, cohort_error *err) {
+    if (q->cuts_n > SCHED_CUTS_MAX)
+        return err_set(err, COHORT_E_ARGUMENT, "snapshot_at", "%u positions; at most %d are possible", q->cuts_n,
+                       SCHED_CUTS_MAX);
+    for (uint32_t i = 0; i < q->cuts_n; i++)
+        if (q->cuts[i] < 1 || q->cuts[i] > q->prompt_n || (i > 0 && q->cuts[i] <= q->cuts[i - 1]))
+            return err_set(err, COHORT_E_ARGUMENT, "snapshot_at",
+                           "position %u is not inside the prompt of %u tokens, or not above the one before", q->cuts[i],
+                           q->prompt_n);
+    return 0;
+}
+
 /* Everything about a request that its row does not matter for. */
-static int request_check(const struct sched *s, const struct sched_request *request, uint32_t *chunk, uint32_t worst[],
+static int request_check(const struct sched *s, const struct sched_request *request, uint32_t *chunk,
                          cohort_error *err) {
     if (request->prompt_n == 0) return err_set(err, COHORT_E_ARGUMENT, "prompt", "the prompt has no tokens");
     if (request->max_new == 0 && !request->all_outputs)
@@ -212,26 +220,32 @@ static int request_check(const struct sched *s, const struct sched_request *requ
     if ((uint64_t)request->prompt_n + request->max_new > s->config.context_max)
         return err_set(err, COHORT_E_CONTEXT, "prompt", "%u prompt and %u new tokens exceed the context of %u",
                        request->prompt_n, request->max_new, s->config.context_max);
-    return request_project(s, request, chunk, worst, err);
+    if (request->tenant >= s->tenants_n)
+        return err_set(err, COHORT_E_ARGUMENT, "tenant", "there is no tenant %u", request->tenant);
+    int e = cuts_check(request, err);
+    return e != 0 ? e : request_project(s, request, chunk, err);
 }
 
 int sched_fits(const struct sched *s, const struct sched_request *request, cohort_error *err) {
-    uint32_t chunk, worst[PAGES_GROUPS_MAX];
-    return request_check(s, request, &chunk, worst, err);
+    uint32_t chunk;
+    return request_check(s, request, &chunk, err);
 }
 
 int sched_submit(struct sched *s, sched_row row, const struct sched_request *request, cohort_error *err) {
     struct row *r = row_find(s, row);
     if (s->closed) return err_set(err, COHORT_E_CLOSED, NULL, "the engine takes no new work");
     if (r == NULL || r->state != ROW_RESERVED) return err_set(err, COHORT_E_NOT_FOUND, NULL, "no such reserved place");
-    uint32_t worst[PAGES_GROUPS_MAX];
-    int e = request_check(s, request, &r->chunk, worst, err);
+    int e = request_check(s, request, &r->chunk, err);
     if (e != 0) return e;
-    r->prompt_n = request->prompt_n;
+    r->prompt_n = r->known = request->prompt_n;
     r->max_new = request->max_new;
     r->all_outputs = request->all_outputs != 0;
-    r->next = r->done = 0;
-    for (uint32_t g = 0; g < s->config.groups; g++) r->span[g] = (struct span){.worst = worst[g]};
+    r->tenant = request->tenant;
+    r->priority = request->priority;
+    r->cuts_n = request->cuts_n;
+    memcpy(r->cuts, request->cuts, sizeof r->cuts);
+    r->next = r->done = r->reach = r->admitted = r->covered = r->preemptions = r->redone = 0;
+    memset(r->span, 0, sizeof r->span);
     r->submitted = ++s->submitted;
     sched_row_enter(s, r, ROW_WAITING);
     return 0;
@@ -239,32 +253,28 @@ int sched_submit(struct sched *s, sched_row row, const struct sched_request *req
 
 /* ---- Events ---- */
 
+static int is_live(const struct row *r) {
+    return r != NULL && (r->state == ROW_WAITING || r->state == ROW_PREPARING || r->state == ROW_RUNNING ||
+                         r->state == ROW_PREEMPTED);
+}
+
 void sched_finish(struct sched *s, sched_row row) {
     struct row *r = row_find(s, row);
-    if (r == NULL || (r->state != ROW_WAITING && r->state != ROW_PREPARING && r->state != ROW_RUNNING)) return;
+    if (!is_live(r)) return;
     set_paused(s, r, 0);
-    if (r->admitted_unread) {
-        r->admitted_unread = 0;
-        sched_list_remove(s, &s->admitted, r);
-    }
+    sched_row_untell(s, r);
     if (r->state == ROW_WAITING) {
-        memset(r->span, 0, sizeof r->span);
         sched_row_enter(s, r, ROW_GONE);
         return;
     }
-    /* It takes no page any more: what it does not hold is free for others now. */
-    for (uint32_t g = 0; g < s->config.groups; g++) {
-        struct span *span = &r->span[g];
-        s->worst[g] -= span->worst - (span->end - span->first);
-        span->worst = span->end - span->first;
-    }
+    sched_room_shrink(s, r); /* what it does not hold is free for others now */
     sched_row_enter(s, r, ROW_ENDING);
     if (r->in_flight == 0) sched_row_leave(s, r);
 }
 
 void sched_pause(struct sched *s, sched_row row, int paused) {
     struct row *r = row_find(s, row);
-    if (r == NULL || (r->state != ROW_WAITING && r->state != ROW_PREPARING && r->state != ROW_RUNNING)) return;
+    if (!is_live(r)) return;
     set_paused(s, r, paused);
     sched_row_settle(s, r);
 }
@@ -306,9 +316,25 @@ void sched_get_counts(const struct sched *s, struct sched_counts *out) {
         .running = s->state_n[ROW_RUNNING],
         .ending = s->state_n[ROW_ENDING],
         .gone = s->state_n[ROW_GONE],
+        .preempted = s->state_n[ROW_PREEMPTED],
         .paused = s->paused_n,
         .in_flight = s->in_flight,
+        .preemptions = s->preemptions,
+        .redone = s->redone,
+        .step_us = sched_costs_step(&s->costs, s->list[LIST_RUNNING].n),
+        .token_ns = s->costs.token_ns,
     };
+}
+
+void sched_get_tenant(const struct sched *s, uint32_t tenant, struct sched_tenant_counts *out) {
+    assert(tenant < s->tenants_n);
+    const struct tenant *t = &s->tenants[tenant];
+    *out = (struct sched_tenant_counts){.waiting = t->present - t->rows, .rows = t->rows};
+}
+
+void sched_get_history(const struct sched *s, sched_row row, struct sched_history *out) {
+    const struct row *r = row_find(s, row);
+    *out = r == NULL ? (struct sched_history){0, 0} : (struct sched_history){r->preemptions, r->redone};
 }
 
 uint32_t sched_rows_total(const struct sched *s) { return s->rows_total; }
@@ -329,6 +355,10 @@ static int config_check(const struct sched_config *c, cohort_error *err) {
     if ((e = bounded(c->batch_tokens, 0, SCHED_BATCH_MAX, "batch_tokens", err)) != 0) return e;
     if ((e = bounded(c->context_max, 1, SCHED_CONTEXT_MAX, "context_max", err)) != 0) return e;
     if ((e = bounded(c->groups, 1, PAGES_GROUPS_MAX, "groups", err)) != 0) return e;
+    if ((e = bounded(c->itl_ratio_percent, 0, 10000, "itl_ratio_percent", err)) != 0) return e;
+    if (c->itl_ratio_percent > 0 && c->itl_ratio_percent < 110)
+        return err_set(err, COHORT_E_ARGUMENT, "itl_ratio_percent", "%u leaves prompts no time: 110 at least",
+                       c->itl_ratio_percent);
     if (c->pages == NULL) return err_set(err, COHORT_E_ARGUMENT, "pages", "there is no page pool");
     return 0;
 }
@@ -380,6 +410,11 @@ int sched_new(const struct sched_config *config, struct sched **out, cohort_erro
     if (s == NULL) goto fail;
     s->config = *config;
     config_raise(&s->config);
+    if ((e = sched_line_new(s, config, err)) != 0) {
+        sched_free(s);
+        return e;
+    }
+    s->config.tenants = NULL; /* the caller's */
     s->rows_total = s->config.rows_max * (1 + SCHED_IN_FLIGHT) + s->config.queue_max;
     if (parts_new(s) != 0) goto fail;
 
@@ -405,6 +440,7 @@ void sched_free(struct sched *s) {
     if (s->tables != NULL) mem_unmap(s->tables, s->tables_bytes);
     mem_free(s->slot_free);
     mem_free(s->slot_seen);
+    mem_free(s->tenants);
     mem_free(s->rows);
     mem_free(s);
 }

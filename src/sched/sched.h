@@ -1,14 +1,14 @@
 /* The policy: which rows run, which tokens each iteration takes, who gets pages. A pure state machine over rows and
- * page ids: no clocks, tensors, sockets or allocation after sched_new. One thread (the engine's) after sched_new; only
- * sched_fits may be asked by others. docs/SCHEDULER.md explains the rules.
+ * page ids: no clocks (times come in with sched_commit), tensors, sockets or allocation after sched_new. One thread
+ * (the engine's) after sched_new; only sched_fits may be asked by others. docs/SCHEDULER.md explains the rules.
  *
  * A row's life (row_state):
  *
- *   FREE --reserve--> RESERVED --submit--> WAITING --admit (plan)--> PREPARING --prompt planned to its end--> RUNNING
- *     ^                  |                    |                          |                                       |
- *     |<---unreserve-----+                  finish                     finish                                  finish
- *     |                                       v                          v                                       |
- *     +-------- pop_gone -------------------- GONE <-- no plan names it -- ENDING <------------------------------+
+ *   FREE --reserve--> RESERVED --submit--> WAITING --admit (plan)--> PREPARING --all it knows is planned--> RUNNING
+ *     ^                  |                  | ^                          |                                    |
+ *     |<---unreserve-----+               finish +------ PREEMPTED <------+------- no room (plan) -------------+
+ *     |                                     v               | finish     | finish                             | finish
+ *     +-------- pop_gone ----------------- GONE <---------- ENDING <-----+------------------------------------+
  *
  * Up to SCHED_IN_FLIGHT plans may be planned and not committed. A plan's pages are allocated by sched_plan; pages given
  * up return to the pool when the last plan that names their row is committed (behind a window: the last plan that
@@ -16,7 +16,11 @@
  *
  * The scheduler knows how many tokens a row has, never which. The engine decides from the tokens it reads that a row
  * ends (sched_finish); reaching the row's own budget is seen here: such a row is not planned again (D2), and the engine
- * finishes it when it has read its last token. */
+ * finishes it when it has read its last token.
+ *
+ * A row that is preempted loses its pages and waits again. When it is admitted anew, all tokens that it was fed so far
+ * are read again as PLAN_PROMPT items (positions behind the prompt are generated tokens, which the engine has read by
+ * then), without outputs; then it goes on from its last sample as if nothing had happened. */
 #ifndef SCHED_SCHED_H
 #define SCHED_SCHED_H
 
@@ -32,13 +36,33 @@ enum {
     SCHED_QUEUE_MAX = 65536,
     SCHED_BATCH_MAX = 1 << 20,
     SCHED_CONTEXT_MAX = 1 << 24,
-    SCHED_COHORT_TOKENS = 2048 /* the default of cohort_tokens */
+    SCHED_COHORT_TOKENS = 2048, /* the default of cohort_tokens */
+    SCHED_TENANTS_MAX = 1024,
+    SCHED_WEIGHT_MAX = 1000,
+    SCHED_CUTS_MAX = 8,
+    SCHED_AHEAD = 128,        /* tokens behind its own that a row is admitted with room for (K3) */
+    SCHED_SHARE_QUANTUM = 512 /* tokens by which one tenant may be ahead of another that waits */
 };
 
-enum row_state { ROW_FREE, ROW_RESERVED, ROW_WAITING, ROW_PREPARING, ROW_RUNNING, ROW_ENDING, ROW_GONE, ROW_STATES };
+enum row_state {
+    ROW_FREE,
+    ROW_RESERVED,
+    ROW_WAITING,
+    ROW_PREPARING,
+    ROW_RUNNING,
+    ROW_PREEMPTED,
+    ROW_ENDING,
+    ROW_GONE,
+    ROW_STATES
+};
 
 struct sched_group {
     uint32_t window; /* 0: full */
+};
+
+struct sched_tenant {
+    uint32_t weight;   /* 1 .. SCHED_WEIGHT_MAX */
+    uint32_t rows_max; /* rows that run together; 0: no limit of its own */
 };
 
 struct sched_config {
@@ -50,9 +74,14 @@ struct sched_config {
     /* P1: unread prompt tokens of the rows that prepare together, each counted up to half of it. 0: the default.
      * sched_new raises it to 2 * batch_tokens, so that the limit never leaves an iteration unfilled. */
     uint32_t cohort_tokens;
+    /* P9: what reading prompts may stretch an iteration to while rows decode: a time, or, if 0, percent of the same
+     * iteration without prompts. Both 0: no limit but batch_tokens. */
+    uint32_t itl_target_us, itl_ratio_percent;
     uint32_t groups;
     struct sched_group group[PAGES_GROUPS_MAX];
-    struct pages *pages; /* borrowed; sized by the caller */
+    struct pages *pages;                /* borrowed; sized by the caller */
+    const struct sched_tenant *tenants; /* copied; NULL: one of weight 1 */
+    uint32_t tenants_n;                 /* at most SCHED_TENANTS_MAX */
 };
 
 struct sched;
@@ -76,13 +105,17 @@ int sched_reserve(struct sched *s, sched_row *out);
 void sched_unreserve(struct sched *s, sched_row row);
 
 struct sched_request {
-    uint32_t prompt_n;   /* >= 1 */
-    uint32_t max_new;    /* tokens to generate at most; 0 only with all_outputs */
-    uint32_t chunk_max;  /* P2: prompt tokens per iteration for this row; 0: the budget */
-    uint8_t all_outputs; /* logits for every prompt position, not only the last */
+    uint32_t prompt_n;             /* >= 1 */
+    uint32_t max_new;              /* tokens to generate at most; 0 only with all_outputs */
+    uint32_t chunk_max;            /* P2: prompt tokens per iteration for this row; 0: the budget */
+    uint8_t all_outputs;           /* logits for every prompt position, not only the last */
+    uint32_t tenant;               /* index into config.tenants */
+    int32_t priority;              /* among its tenant's rows, lower first; for all rows, lower is preempted last */
+    uint32_t cuts[SCHED_CUTS_MAX]; /* P7: ascending positions, 1 .. prompt_n, at which an item ends exactly */
+    uint32_t cuts_n;
 };
 
-/* The row joins the waiting line. E_CONTEXT (prompt_n + max_new > context_max), E_CAPACITY with both numbers in err if
+/* The row joins its tenant's line. E_CONTEXT (prompt_n + max_new > context_max), E_CAPACITY with both numbers in err if
  * its worst case can never fit the pages, E_ARGUMENT, E_CLOSED, E_NOT_FOUND (not a reserved row). On failure the place
  * stays reserved. */
 int sched_submit(struct sched *s, sched_row row, const struct sched_request *request, cohort_error *err);
@@ -93,7 +126,7 @@ int sched_fits(const struct sched *s, const struct sched_request *request, cohor
  * is not planned again and turns ENDING until the last such plan is committed. Its pages are given up when it is gone.
  * Ended or unknown rows are ignored. */
 void sched_finish(struct sched *s, sched_row row);
-/* A paused row keeps its pages and is not planned (slow reader). */
+/* A paused row is not planned (slow reader). It keeps its pages as long as nobody else needs them. */
 void sched_pause(struct sched *s, sched_row row, int paused);
 /* Q4: holds admissions; kick re-evaluates by itself at the next plan. */
 void sched_hold(struct sched *s, int hold);
@@ -105,10 +138,12 @@ struct plan_item {
     sched_row row;
     uint32_t pos; /* of its first token */
     uint32_t n_tokens;
-    enum plan_source
-        source;         /* PROMPT: prompt tokens [pos, pos + n); SAMPLE: the row's last sample, maybe still in flight */
-    uint32_t n_outputs; /* over the last n_outputs tokens */
-    uint8_t samples;    /* the last output is sampled: the row's next token */
+    /* PROMPT: the row's tokens [pos, pos + n), behind the prompt its generated ones; SAMPLE: its last sample, maybe
+     * still in flight */
+    enum plan_source source;
+    uint32_t n_outputs;                      /* over the last n_outputs tokens */
+    uint8_t samples;                         /* the last output is sampled: the row's next token */
+    uint8_t boundary;                        /* its end is one of the row's cuts, reached for the first time */
     uint32_t sample_index;                   /* 0-based index of the generated token that it makes */
     const uint32_t *table[PAGES_GROUPS_MAX]; /* page ids by position / PAGE_TOKENS; valid until the plan is committed */
 };
@@ -117,6 +152,7 @@ struct plan {
     uint64_t number;                       /* 1, 2, 3, ... */
     uint32_t n_items, n_tokens, n_outputs; /* at most rows_max, batch_tokens, outputs_max */
     uint32_t n_prompt_tokens, n_decode_tokens;
+    uint32_t n_redone;       /* of the prompt tokens: read before, and again after a preemption */
     struct plan_item *items; /* in the scheduler's memory until the commit */
 };
 
@@ -124,22 +160,36 @@ struct plan {
  * 0: nothing to do now (no row can be planned, or SCHED_IN_FLIGHT plans are out). Only plans whose pages are allocated
  * are returned. */
 int sched_plan(struct sched *s, const struct plan **out);
-/* The oldest plan in flight has run. */
-void sched_commit(struct sched *s, const struct plan *plan);
+/* The oldest plan in flight has run, and took `us` microseconds (0: not known). */
+void sched_commit(struct sched *s, const struct plan *plan, uint32_t us);
 
 enum row_state sched_row_state(const struct sched *s, sched_row row); /* ROW_FREE for an unknown one */
 /* Rows that are gone, in the order in which they went; popping one frees its place, and the engine forgets its own half
  * before it reserves again. Returns 0 when none is left. */
 int sched_pop_gone(struct sched *s, sched_row *out);
-/* Rows admitted since the last call and not gone since, in order, for spans. Returns 0 when none is left. */
+/* Rows admitted (for the first time or again) since the last call and neither gone nor preempted since, in order, for
+ * spans. Returns 0 when none is left. */
 int sched_pop_admitted(struct sched *s, sched_row *out);
 
 struct sched_counts {
     uint32_t reserved, waiting, preparing, running, ending, gone;
-    uint32_t paused;    /* of those waiting, preparing and running */
-    uint32_t in_flight; /* plans */
+    uint32_t preempted;           /* its last plans are not committed yet; after that it counts as waiting */
+    uint32_t paused;              /* of those waiting, preparing, running and preempted */
+    uint32_t in_flight;           /* plans */
+    uint64_t preemptions, redone; /* so far: rows, tokens */
+    uint32_t step_us;             /* P9: an iteration of the rows that run now without prompts; 0: not known */
+    uint32_t token_ns;            /* P9: what a prompt token adds to it; 0: not known */
 };
 void sched_get_counts(const struct sched *s, struct sched_counts *out);
+struct sched_tenant_counts {
+    uint32_t waiting, rows; /* rows: preparing and running */
+};
+void sched_get_tenant(const struct sched *s, uint32_t tenant, struct sched_tenant_counts *out);
+struct sched_history {
+    uint32_t preemptions, redone;
+};
+/* How often a row was preempted, and how many positions it was planned to read again. */
+void sched_get_history(const struct sched *s, sched_row row, struct sched_history *out);
 
 int sched_check(const struct sched *s); /* 1 if every invariant holds (pages_check included); walks everything */
 

@@ -1,5 +1,6 @@
-/* What the scheduler's files share: rows, the lists they stand in, and the whole object. sched.c owns a row's life,
- * plan.c admission and iterations, check.c the invariants. */
+/* What the scheduler's files share: rows, the lists they stand in, tenants, and the whole object. sched.c owns a row's
+ * life, line.c the waiting lines and the tenants' shares, room.c who has pages and who gives them up, costs.c what
+ * iterations are expected to take, plan.c admission and iterations, check.c the invariants. */
 #ifndef SCHED_INTERNAL_H
 #define SCHED_INTERNAL_H
 
@@ -33,10 +34,15 @@ struct list {
     enum link_kind kind;
 };
 
+/* Its place in its tenant's line, a pairing heap: `prev` is the left sibling, or the parent of a first child. */
+struct heap_link {
+    uint32_t child, next, prev;
+};
+
 /* A row's pages in one group: table entries [first, end) are held. */
 struct span {
     uint32_t first, end;
-    uint32_t worst; /* reserved in the pool; end - first never exceeds it */
+    uint32_t claim; /* pages that are its own to take, the held ones included; end - first never exceeds it */
 };
 
 struct row {
@@ -44,16 +50,46 @@ struct row {
     uint8_t state, list; /* enum row_state, enum list_id */
     uint8_t paused, all_outputs, admitted_unread;
     uint8_t in_flight; /* plans in flight that name it */
+    uint8_t stalls;    /* plans in a row in which it had no room and waited for pages on their way back */
+    uint8_t grows;     /* its claim does not cover all its tokens yet */
+    uint8_t spent;     /* counted in spent_n */
+    uint32_t tenant;
+    int32_t priority;
     uint32_t prompt_n, max_new;
-    uint32_t chunk;     /* prompt tokens in one iteration at most */
-    uint32_t next;      /* positions [0, next) are planned */
-    uint32_t done;      /* positions [0, done) are committed */
-    uint32_t load;      /* its part of the cohort's load */
-    uint32_t granted;   /* only inside sched_plan */
-    uint32_t slot;      /* which tables are its own, NO_SLOT: none */
+    uint32_t chunk; /* prompt tokens in one iteration at most */
+    uint32_t next;  /* positions [0, next) are planned */
+    uint32_t done;  /* positions [0, done) are committed */
+    uint32_t reach; /* positions [0, reach) were planned before: their outputs are made, only their state is not */
+    uint32_t known; /* tokens that are read before it goes on from its last sample: the prompt, and what it was fed */
+    uint32_t admitted; /* `known` when it was admitted last */
+    uint32_t covered;  /* positions [0, covered) lie inside its claims */
+    uint32_t load;     /* its part of the cohort's load */
+    uint32_t granted;  /* only inside sched_plan */
+    uint32_t slot;     /* which tables are its own, NO_SLOT: none */
+    uint32_t preemptions, redone;
+    uint32_t cuts[SCHED_CUTS_MAX], cuts_n;
     uint64_t submitted; /* ascending number: the order of the line */
     struct link link[LINK_KINDS];
+    struct heap_link heap;
     struct span span[PAGES_GROUPS_MAX];
+};
+
+struct tenant {
+    uint32_t weight, rows_max;
+    uint32_t rows;       /* PREPARING or RUNNING */
+    uint32_t present;    /* WAITING to PREEMPTED */
+    uint32_t waiting;    /* in its line: WAITING and not paused */
+    uint32_t root;       /* of the line: the row that goes first */
+    uint32_t prev, next; /* in the list of tenants with present rows */
+    uint64_t served;     /* tokens planned for it, each SERVED_UNIT / weight */
+};
+#define SERVED_UNIT (UINT64_C(1) << 20)
+
+/* What iterations took, smoothed. Index of step_us: rows that decode, see costs.c. */
+enum { COST_STEPS = 128 + (SCHED_ROWS_MAX - 128) / 16 + 1 };
+struct costs {
+    uint32_t step_us[COST_STEPS]; /* without prompt tokens; 0: not known */
+    uint32_t token_ns;            /* what a prompt token adds; 0: not known */
 };
 
 struct sched {
@@ -64,10 +100,18 @@ struct sched {
     struct list admitted; /* rows that sched_pop_admitted has not told of */
     uint32_t state_n[ROW_STATES];
     uint32_t paused_n;
+    uint32_t spent_n;     /* parked because their budget is reached: they end as soon as the engine has read them */
+    uint32_t growing_n;   /* rows with `grows` */
     uint64_t submitted;   /* rows so far */
     uint64_t cohort_load; /* sum over rows */
-    uint64_t worst[PAGES_GROUPS_MAX];
+    uint64_t claimed[PAGES_GROUPS_MAX];
+    uint64_t preemptions, redone;
     uint8_t held_back, closed;
+
+    struct tenant *tenants;
+    uint32_t tenants_n;
+    uint32_t present_first; /* tenants with present rows */
+    struct costs costs;
 
     /* Page tables: a slot is one table of table_len entries per group. Rows that end keep theirs while plans name them,
      * so there are (1 + SCHED_IN_FLIGHT) * rows_max slots. The map's untouched part costs no memory. */
@@ -105,6 +149,10 @@ static inline int row_spent(const struct row *r) {
 /* The oldest plan in flight is number planned - in_flight + 1. */
 static inline struct plan *plan_at(struct sched *s, uint64_t number) { return &s->plans[number % SCHED_IN_FLIGHT]; }
 
+static inline uint32_t sched_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static inline uint32_t sched_max(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+/* ---- sched.c ---- */
 void sched_list_push(struct sched *s, struct list *list, struct row *r);
 void sched_list_remove(struct sched *s, struct list *list, struct row *r);
 
@@ -116,9 +164,47 @@ uint32_t sched_row_load(const struct sched *s, const struct row *r);
 void sched_row_settle(struct sched *s, struct row *r);
 /* The one place where a state changes. */
 void sched_row_enter(struct sched *s, struct row *r, enum row_state state);
-/* ENDING -> GONE: every page, the reservation and the tables go back. */
+/* Forgets that the row was admitted, if nobody has asked yet. */
+void sched_row_untell(struct sched *s, struct row *r);
+/* ENDING -> GONE: every page, the claims and the tables go back. */
 void sched_row_leave(struct sched *s, struct row *r);
+/* PREEMPTED -> WAITING: the same. */
+void sched_row_requeue(struct sched *s, struct row *r);
+
+/* ---- line.c ---- */
+int sched_line_new(struct sched *s, const struct sched_config *config, cohort_error *err);
+void sched_line_push(struct sched *s, struct row *r);
+void sched_line_remove(struct sched *s, struct row *r);
+/* Which of two rows goes before the other. */
+int sched_row_before(const struct row *a, const struct row *b);
+/* A tenant's rows in the states that count changed. */
+void sched_tenant_count(struct sched *s, struct row *r, enum row_state from, enum row_state to);
+void sched_tenant_charge(struct sched *s, const struct row *r, uint32_t tokens);
+/* The row to admit next, NULL if none may be. */
+struct row *sched_line_head(struct sched *s);
+/* The most that a tenant may have been served without owing its rows to one that waits: t's head waits. */
+uint64_t sched_share_limit(const struct tenant *t);
+
+/* ---- room.c ---- */
+/* 1: the row's first claims fit beside all others. */
+int sched_room_fits(const struct sched *s, const struct row *r);
+void sched_room_claim(struct sched *s, struct row *r);
+/* Claims shrink to the pages that are held: the row takes no more. */
+void sched_room_shrink(struct sched *s, struct row *r);
+/* Every running row of this plan gets room for its token, by preempting others if it must. 0: nobody else may be
+ * admitted in this plan. */
+int sched_room_make(struct sched *s);
+/* The head of the line has no room or no row: somebody gives up his for it, if somebody must. */
+int sched_room_yield(struct sched *s, const struct row *head);
 /* Gives back the pages that lie wholly behind the window of position `done`. */
 void sched_row_release_window(struct sched *s, struct row *r);
+/* Every page, the claims and the tables. */
+void sched_room_give_back(struct sched *s, struct row *r);
+
+/* ---- costs.c ---- */
+void sched_costs_note(struct costs *c, const struct plan *p, uint32_t us);
+uint32_t sched_costs_step(const struct costs *c, uint32_t rows);
+/* Prompt tokens that an iteration with `rows` decoding rows has time for; at least 1. */
+uint32_t sched_costs_allow(const struct costs *c, const struct sched_config *config, uint32_t rows);
 
 #endif

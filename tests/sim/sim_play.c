@@ -450,7 +450,7 @@ static void commit(struct play *p) {
         struct request *r = p->by_index[sched_row_index(p->items[i].row)];
         r->done = p->items[i].pos + p->items[i].n_tokens;
     }
-    sched_commit(p->s, l.plan);
+    sched_commit(p->s, l.plan, 0);
     p->commits++;
     for (uint32_t i = 0; i < n; i++) deliver(p, &p->items[i], l.samples[i]);
     for (uint32_t k = 1; k < p->launched; k++) p->launch[k - 1] = p->launch[k];

@@ -36,7 +36,7 @@ struct rig rig_wide(uint32_t rows, uint32_t queue, uint32_t batch) {
 /* Ends every row and sees that all pages came back. */
 void rig_end(struct rig *r) {
     for (uint32_t i = 0; i < r->s->rows_total; i++) sched_finish(r->s, row_name(r->s, row_at(r->s, i)));
-    while (r->s->in_flight > 0) sched_commit(r->s, plan_at(r->s, r->s->planned - r->s->in_flight + 1));
+    while (r->s->in_flight > 0) sched_commit(r->s, plan_at(r->s, r->s->planned - r->s->in_flight + 1), 0);
     assert_true(sched_check(r->s));
     for (uint32_t g = 0; g < 2; g++) assert_int_equal(pages_available(r->pages, g), pages_total(r->pages, g));
     sched_free(r->s);
@@ -70,7 +70,7 @@ const struct plan *plan(struct rig *r) {
 }
 
 void commit(struct rig *r, const struct plan *p) {
-    sched_commit(r->s, p);
+    sched_commit(r->s, p, 0);
     assert_true(sched_check(r->s));
 }
 

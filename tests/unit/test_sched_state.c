@@ -254,7 +254,7 @@ static void every_failing_allocation_is_survived(void **state) {
     const struct plan *p;
     assert_int_equal(sched_reserve(s, &row), 0);
     assert_int_equal(sched_submit(s, row, &(struct sched_request){.prompt_n = 40, .max_new = 9}, NULL), 0);
-    while (sched_plan(s, &p)) sched_commit(s, p);
+    while (sched_plan(s, &p)) sched_commit(s, p, 0);
     assert_int_equal(mem_count(), before); /* nothing is allocated after sched_new */
     sched_free(s);
     pages_free(pages);

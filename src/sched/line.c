@@ -1,0 +1,158 @@
+/* The waiting lines and the tenants' shares. Each tenant has a line of its own, ordered by priority, then by
+ * submission: a pairing heap through the rows, so that joining, leaving from the middle and going first cost a handful
+ * of links, whatever waits. Who comes next is the head of the tenant that was served least: virtual token counters
+ * (start-time fair queueing in tokens, divided by weights). A tenant that comes back starts where the least served of
+ * those present is, so that nobody saves up. The engine's thread. */
+#include <assert.h>
+
+#include "base/mem.h"
+#include "sched/sched_internal.h"
+
+int sched_row_before(const struct row *a, const struct row *b) {
+    if (a->priority != b->priority) return a->priority < b->priority;
+    return a->submitted < b->submitted;
+}
+
+/* ---- The heap ---- */
+
+/* Joins two heaps whose roots have no siblings; either may be empty. */
+static uint32_t meld(struct sched *s, uint32_t a, uint32_t b) {
+    if (a == NO_ROW) return b;
+    if (b == NO_ROW) return a;
+    if (sched_row_before(row_at(s, b), row_at(s, a))) {
+        uint32_t swap = a;
+        a = b;
+        b = swap;
+    }
+    struct heap_link *parent = &row_at(s, a)->heap, *child = &row_at(s, b)->heap;
+    child->next = parent->child;
+    child->prev = a;
+    if (parent->child != NO_ROW) row_at(s, parent->child)->heap.prev = b;
+    parent->child = b;
+    parent->next = parent->prev = NO_ROW;
+    return a;
+}
+
+/* Joins a list of siblings into one heap: in pairs from the left, then the pairs from the right. */
+static uint32_t meld_siblings(struct sched *s, uint32_t first) {
+    uint32_t pairs = NO_ROW, heap = NO_ROW; /* pairs: a stack through `next` */
+    while (first != NO_ROW) {
+        uint32_t a = first, b = row_at(s, a)->heap.next;
+        first = b == NO_ROW ? NO_ROW : row_at(s, b)->heap.next;
+        row_at(s, a)->heap.next = row_at(s, a)->heap.prev = NO_ROW;
+        if (b != NO_ROW) row_at(s, b)->heap.next = row_at(s, b)->heap.prev = NO_ROW;
+        a = meld(s, a, b);
+        row_at(s, a)->heap.next = pairs;
+        pairs = a;
+    }
+    while (pairs != NO_ROW) {
+        uint32_t next = row_at(s, pairs)->heap.next;
+        row_at(s, pairs)->heap.next = NO_ROW;
+        heap = meld(s, heap, pairs);
+        pairs = next;
+    }
+    return heap;
+}
+
+void sched_line_push(struct sched *s, struct row *r) {
+    struct tenant *t = &s->tenants[r->tenant];
+    r->heap = (struct heap_link){NO_ROW, NO_ROW, NO_ROW};
+    t->root = meld(s, t->root, row_index(s, r));
+    t->waiting++;
+}
+
+void sched_line_remove(struct sched *s, struct row *r) {
+    struct tenant *t = &s->tenants[r->tenant];
+    uint32_t i = row_index(s, r), rest = meld_siblings(s, r->heap.child);
+    assert(t->waiting > 0);
+    t->waiting--;
+    if (t->root == i) {
+        t->root = rest;
+        return;
+    }
+    struct heap_link *left = &row_at(s, r->heap.prev)->heap;
+    if (left->child == i)
+        left->child = r->heap.next;
+    else
+        left->next = r->heap.next;
+    if (r->heap.next != NO_ROW) row_at(s, r->heap.next)->heap.prev = r->heap.prev;
+    t->root = meld(s, t->root, rest);
+}
+
+/* ---- Tenants ---- */
+
+static int is_present(enum row_state state) {
+    return state == ROW_WAITING || state == ROW_PREPARING || state == ROW_RUNNING || state == ROW_PREEMPTED;
+}
+
+static int is_admitted(enum row_state state) { return state == ROW_PREPARING || state == ROW_RUNNING; }
+
+static void tenant_comes(struct sched *s, struct tenant *t) {
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = s->present_first; i != NO_ROW; i = s->tenants[i].next)
+        if (s->tenants[i].served < least) least = s->tenants[i].served;
+    if (least != UINT64_MAX && t->served < least) t->served = least;
+    uint32_t i = (uint32_t)(t - s->tenants);
+    t->prev = NO_ROW;
+    t->next = s->present_first;
+    if (t->next != NO_ROW) s->tenants[t->next].prev = i;
+    s->present_first = i;
+}
+
+static void tenant_goes(struct sched *s, struct tenant *t) {
+    if (t->prev == NO_ROW)
+        s->present_first = t->next;
+    else
+        s->tenants[t->prev].next = t->next;
+    if (t->next != NO_ROW) s->tenants[t->next].prev = t->prev;
+}
+
+void sched_tenant_count(struct sched *s, struct row *r, enum row_state from, enum row_state to) {
+    struct tenant *t = &s->tenants[r->tenant];
+    t->rows += (uint32_t)is_admitted(to) - (uint32_t)is_admitted(from);
+    if (is_present(to) == is_present(from)) return;
+    if (is_present(to)) {
+        if (t->present++ == 0) tenant_comes(s, t);
+    } else {
+        assert(t->present > 0);
+        if (--t->present == 0) tenant_goes(s, t);
+    }
+}
+
+void sched_tenant_charge(struct sched *s, const struct row *r, uint32_t tokens) {
+    struct tenant *t = &s->tenants[r->tenant];
+    t->served += tokens * (SERVED_UNIT / t->weight);
+}
+
+uint64_t sched_share_limit(const struct tenant *t) {
+    return t->served + SCHED_SHARE_QUANTUM * (SERVED_UNIT / t->weight);
+}
+
+struct row *sched_line_head(struct sched *s) {
+    const struct tenant *best = NULL;
+    for (uint32_t i = s->present_first; i != NO_ROW; i = s->tenants[i].next) {
+        const struct tenant *t = &s->tenants[i];
+        if (t->root == NO_ROW || (t->rows_max != 0 && t->rows >= t->rows_max)) continue;
+        if (best == NULL || t->served < best->served || (t->served == best->served && t < best)) best = t;
+    }
+    return best == NULL ? NULL : row_at(s, best->root);
+}
+
+int sched_line_new(struct sched *s, const struct sched_config *config, cohort_error *err) {
+    static const struct sched_tenant only = {.weight = 1};
+    const struct sched_tenant *from = config->tenants != NULL ? config->tenants : &only;
+    s->tenants_n = config->tenants != NULL ? config->tenants_n : 1;
+    if (s->tenants_n < 1 || s->tenants_n > SCHED_TENANTS_MAX)
+        return err_set(err, COHORT_E_ARGUMENT, "tenants", "%u tenants are outside 1 to %d", s->tenants_n,
+                       SCHED_TENANTS_MAX);
+    s->tenants = mem_zalloc(s->tenants_n, sizeof *s->tenants);
+    if (s->tenants == NULL) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for %u tenants", s->tenants_n);
+    for (uint32_t i = 0; i < s->tenants_n; i++) {
+        if (from[i].weight < 1 || from[i].weight > SCHED_WEIGHT_MAX)
+            return err_set(err, COHORT_E_ARGUMENT, "weight", "the weight %u of tenant %u is outside 1 to %d",
+                           from[i].weight, i, SCHED_WEIGHT_MAX);
+        s->tenants[i] = (struct tenant){.weight = from[i].weight, .rows_max = from[i].rows_max, .root = NO_ROW};
+    }
+    s->present_first = NO_ROW;
+    return 0;
+}

@@ -1,0 +1,241 @@
+/* Who has pages, and who gives them up. The engine's thread, all inside sched_plan but for giving back.
+ *
+ * A row claims pages before it takes them, in every layer group, and the claims together never exceed the pool: so
+ * taking a claimed page cannot fail. Admission claims room for the tokens that the row knows and SCHED_AHEAD more, not
+ * for its worst case (K3, optimistic). A running row that comes to the end of its claim claims the next SCHED_AHEAD
+ * tokens, or at least the page it needs. If even that does not fit, there is pressure:
+ *
+ *   - pages that are on their way back (rows that end or were preempted and are still in flight, rows whose last token
+ *     is not read yet) are waited for: the row stalls, at most STALLS_MAX plans in a row;
+ *   - else the row that costs least to redo is preempted, which may be the row itself.
+ *
+ * Progress: the senior, the first of all rows that are not paused (priority, then submission), is never preempted for
+ * room, and it fits the pool alone; so it ends, and somebody else is the senior. No thrash: a row that was preempted
+ * before is not preempted again until it has made SCHED_AHEAD tokens more than it had, unless only such rows are left.
+ */
+#include <assert.h>
+
+#include "sched/sched_internal.h"
+
+enum { STALLS_MAX = 4 };
+
+/* ---- Claims ---- */
+
+static uint32_t row_total(const struct row *r) { return r->prompt_n + r->max_new; }
+
+static uint64_t claim_for(const struct sched *s, const struct row *r, uint32_t group, uint32_t tokens) {
+    return pages_worst(s->config.group[group].window, tokens, (uint64_t)SCHED_IN_FLIGHT * r->chunk);
+}
+
+static void set_grows(struct sched *s, struct row *r, int grows) {
+    s->growing_n += (uint32_t)grows - r->grows;
+    r->grows = (uint8_t)grows;
+}
+
+static void set_claim(struct sched *s, struct row *r, uint32_t tokens) {
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        uint32_t claim = (uint32_t)claim_for(s, r, g, tokens);
+        s->claimed[g] += claim - r->span[g].claim;
+        r->span[g].claim = claim;
+    }
+    r->covered = tokens;
+    set_grows(s, r, tokens < row_total(r));
+}
+
+static uint32_t first_cover(const struct row *r) { return sched_min(row_total(r), r->known + SCHED_AHEAD); }
+
+/* Rows that will claim more find a page each, so that an admission does not cause the next preemption. */
+int sched_room_fits(const struct sched *s, const struct row *r) {
+    uint32_t tokens = first_cover(r);
+    uint32_t growing = s->growing_n + (tokens < row_total(r));
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        uint64_t others = s->claimed[g] == 0 ? 0 : s->claimed[g] + growing;
+        if (others + claim_for(s, r, g, tokens) > pages_total(s->config.pages, g)) return 0;
+    }
+    return 1;
+}
+
+void sched_room_claim(struct sched *s, struct row *r) {
+    set_claim(s, r, first_cover(r));
+    r->admitted = r->known;
+    r->stalls = 0;
+}
+
+void sched_room_shrink(struct sched *s, struct row *r) {
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        struct span *span = &r->span[g];
+        s->claimed[g] -= span->claim - (span->end - span->first);
+        span->claim = span->end - span->first;
+    }
+    set_grows(s, r, 0);
+}
+
+static int try_claim(struct sched *s, struct row *r, uint32_t tokens) {
+    for (uint32_t g = 0; g < s->config.groups; g++)
+        if (s->claimed[g] - r->span[g].claim + claim_for(s, r, g, tokens) > pages_total(s->config.pages, g)) return 0;
+    set_claim(s, r, tokens);
+    return 1;
+}
+
+static int extend(struct sched *s, struct row *r) {
+    if (r->next < r->covered) return 1;
+    uint32_t total = row_total(r), page_end = (r->next / PAGE_TOKENS + 1) * PAGE_TOKENS;
+    return try_claim(s, r, sched_min(total, r->next + SCHED_AHEAD)) || try_claim(s, r, sched_min(total, page_end));
+}
+
+/* ---- Giving back ---- */
+
+static void release_to(struct sched *s, struct row *r, uint32_t group, uint32_t first) {
+    struct span *span = &r->span[group];
+    uint32_t *table = row_table(s, r, group);
+    for (; span->first < first && span->first < span->end; span->first++) {
+        pages_unref(s->config.pages, group, table[span->first]);
+        table[span->first] = PAGE_NONE;
+    }
+}
+
+void sched_row_release_window(struct sched *s, struct row *r) {
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        uint32_t window = s->config.group[g].window;
+        if (window == 0 || r->done < window) continue;
+        release_to(s, r, g, (r->done - window + 1) / PAGE_TOKENS);
+    }
+}
+
+void sched_room_give_back(struct sched *s, struct row *r) {
+    assert(r->in_flight == 0);
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        release_to(s, r, g, r->span[g].end);
+        s->claimed[g] -= r->span[g].claim;
+        r->span[g] = (struct span){0};
+    }
+    set_grows(s, r, 0);
+    r->covered = 0;
+    s->slot_free[s->slot_free_n++] = r->slot;
+    r->slot = NO_SLOT;
+}
+
+/* ---- Preemption ---- */
+
+static void preempt(struct sched *s, struct row *r) {
+    assert(r->state == ROW_PREPARING || r->state == ROW_RUNNING);
+    r->preemptions++;
+    s->preemptions++;
+    r->known = sched_max(r->prompt_n, r->reach);
+    sched_row_untell(s, r);
+    sched_room_shrink(s, r);
+    sched_row_enter(s, r, ROW_PREEMPTED);
+    if (r->in_flight == 0) sched_row_requeue(s, r);
+}
+
+/* It was preempted before and has not yet made `tokens` more than it had then. */
+static int is_protected(const struct row *r, uint32_t tokens) {
+    uint64_t until = (uint64_t)r->admitted + tokens;
+    return r->preemptions > 0 && r->next < until && r->next + 1 < row_total(r);
+}
+
+/* Whether `a` is the better victim: one that nobody reads, then the less important, then one that may be taken again,
+ * then the one with the fewest tokens to read again, then the younger. */
+static int cheaper(const struct row *a, const struct row *b) {
+    if (a->paused != b->paused) return a->paused;
+    if (a->priority != b->priority) return a->priority > b->priority;
+    int hot_a = is_protected(a, SCHED_AHEAD), hot_b = is_protected(b, SCHED_AHEAD);
+    if (hot_a != hot_b) return hot_b;
+    if (a->next != b->next) return a->next < b->next;
+    return a->submitted > b->submitted;
+}
+
+static const enum list_id admitted_lists[] = {LIST_PREPARING, LIST_RUNNING, LIST_PARKED};
+enum { ADMITTED_LISTS = sizeof admitted_lists / sizeof *admitted_lists };
+
+/* PARKED holds paused rows that wait, too. */
+static int may_give(const struct row *r) {
+    return (r->state == ROW_PREPARING || r->state == ROW_RUNNING) && !row_spent(r);
+}
+
+static const struct row *find_senior(const struct sched *s) {
+    const struct row *senior = NULL;
+    for (int l = 0; l < ADMITTED_LISTS; l++)
+        for (uint32_t i = s->list[admitted_lists[l]].first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next) {
+            const struct row *r = row_at(s, i);
+            if (may_give(r) && !r->paused && (senior == NULL || sched_row_before(r, senior))) senior = r;
+        }
+    return senior;
+}
+
+static struct row *find_victim(const struct sched *s) {
+    const struct row *senior = find_senior(s);
+    struct row *victim = NULL;
+    for (int l = 0; l < ADMITTED_LISTS; l++)
+        for (uint32_t i = s->list[admitted_lists[l]].first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next) {
+            struct row *r = row_at(s, i);
+            if (may_give(r) && r != senior && (victim == NULL || cheaper(r, victim))) victim = r;
+        }
+    return victim;
+}
+
+static int pages_return(const struct sched *s) {
+    return s->state_n[ROW_ENDING] + s->state_n[ROW_PREEMPTED] + s->spent_n > 0;
+}
+
+int sched_room_make(struct sched *s) {
+    int calm = 1;
+    uint32_t next;
+    for (uint32_t i = s->list[LIST_RUNNING].first; i != NO_ROW; i = next) {
+        struct row *r = row_at(s, i);
+        next = r->link[LINK_PLACE].next;
+        while (!extend(s, r)) {
+            calm = 0;
+            struct row *victim = pages_return(s) && r->stalls < STALLS_MAX ? NULL : find_victim(s);
+            if (victim == NULL) {
+                assert(pages_return(s)); /* the senior fits alone */
+                r->stalls += r->stalls < STALLS_MAX;
+                break;
+            }
+            if (row_index(s, victim) == next) next = victim->link[LINK_PLACE].next;
+            preempt(s, victim);
+            if (victim == r) break;
+        }
+        if (r->next < r->covered) r->stalls = 0;
+    }
+    return calm;
+}
+
+/* ---- Making way for the head of the line ---- */
+
+static struct row *cheapest_paused(const struct sched *s) {
+    struct row *best = NULL;
+    for (uint32_t i = s->list[LIST_PARKED].first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next) {
+        struct row *r = row_at(s, i);
+        if (r->paused && may_give(r) && (best == NULL || cheaper(r, best))) best = r;
+    }
+    return best;
+}
+
+/* A row of a tenant that is ahead of its share; of the one that is farthest ahead, the cheapest. */
+static struct row *owed(const struct sched *s, uint64_t limit) {
+    uint64_t most = 0;
+    for (uint32_t i = s->present_first; i != NO_ROW; i = s->tenants[i].next)
+        if (s->tenants[i].rows > 0 && s->tenants[i].served > most) most = s->tenants[i].served;
+    if (most <= limit) return NULL;
+    struct row *best = NULL;
+    for (int l = 0; l < ADMITTED_LISTS; l++)
+        for (uint32_t i = s->list[admitted_lists[l]].first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next) {
+            struct row *r = row_at(s, i);
+            uint64_t served = s->tenants[r->tenant].served;
+            if (!may_give(r) || served <= limit) continue;
+            if (is_protected(r, sched_max(SCHED_SHARE_QUANTUM, r->admitted / 2))) continue;
+            uint64_t best_served = best == NULL ? 0 : s->tenants[best->tenant].served;
+            if (served > best_served || (served == best_served && cheaper(r, best))) best = r;
+        }
+    return best;
+}
+
+int sched_room_yield(struct sched *s, const struct row *head) {
+    if (pages_return(s)) return 0; /* what they give back may be enough */
+    struct row *r = cheapest_paused(s);
+    if (r == NULL) r = owed(s, sched_share_limit(&s->tenants[head->tenant]));
+    if (r == NULL) return 0;
+    preempt(s, r);
+    return 1;
+}
