@@ -14,6 +14,8 @@ struct cli_options {
     int64_t threads;
     /* engine */
     int64_t context, rows, batch_tokens, queue, kv_bytes, kv_tokens;
+    int64_t itl_target_ms;
+    double itl_ratio;
     int no_pipeline;
     /* server */
     const char *host, *api_key, *alias;

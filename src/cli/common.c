@@ -79,6 +79,8 @@ int cli_open_engine(const struct cli_options *options, cohort_model *model, cons
         engine.kv_tokens = (uint64_t)options->kv_tokens;
     }
     engine.pipeline = !options->no_pipeline;
+    engine.itl_target_ms = (uint32_t)options->itl_target_ms;
+    engine.itl_ratio_percent = (uint32_t)(options->itl_ratio * 100 + 0.5);
     cohort_error error = {0};
     int rc = cohort_engine_open(model, &engine, out, &error);
     return rc ? cli_fail(&error) : 0;

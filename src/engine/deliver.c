@@ -14,10 +14,14 @@ static void push(struct cohort_engine *e, struct row *row, struct ring_event *ev
 }
 
 /* Times so far. A part that a row never reached is 0. */
-static void fill_stats(const struct row *row, cohort_stats *out, uint64_t now) {
+static void fill_stats(const struct cohort_engine *e, const struct row *row, cohort_stats *out, uint64_t now) {
     const struct row_request *r = &row->request;
     *out = (cohort_stats){.prompt_tokens = r->prompt_n, .generated_tokens = row->generated, .seed = r->sample.seed};
     out->queue_us = (row->admitted_us ? row->admitted_us : now) - r->submitted_us;
+    struct sched_history history;
+    sched_get_history(e->sched, row->sched, &history);
+    out->preemptions = history.preemptions;
+    out->redone_tokens = history.redone;
     if (row->admitted_us) out->prefill_us = (row->first_us ? row->first_us : now) - row->admitted_us;
     if (!row->first_us) return;
     out->decode_us = now - row->first_us;
@@ -29,7 +33,7 @@ static void finish(struct cohort_engine *e, struct row *row, struct row_final *f
     uint64_t now = clock_us();
     buf_clear(&e->text);
     if (final->stop_index < 0 && detok_finish(&row->detok, &e->text) != 0) buf_clear(&e->text);
-    fill_stats(row, &final->stats, now);
+    fill_stats(e, row, &final->stats, now);
     row->final = *final;
     row->finished = 1;
     if (row->sched) sched_finish(e->sched, row->sched);
@@ -84,7 +88,7 @@ static void deliver_token(struct cohort_engine *e, struct row *row, const struct
     }
     buf_clear(&e->text);
     int stop = detok_push(&row->detok, r->token, &e->text);
-    if (stop <= DETOK_NO_MEMORY) {
+    if (stop <= DETOK_NO_MEMORY || row_add_token(row, r->token) != 0) {
         deliver_finish(e, row, COHORT_FINISH_ERROR, COHORT_E_MEMORY, "no memory for a token's text");
         return;
     }

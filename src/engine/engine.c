@@ -50,6 +50,8 @@ static int make_effective(struct cohort_engine *e, cohort_error *err) {
     if (!code) code = check_range("rows", o->rows, 1, SCHED_ROWS_MAX, err);
     if (!code) code = check_range("queue", o->queue, 0, SCHED_QUEUE_MAX, err);
     if (!code) code = check_range("batch_tokens", o->batch_tokens, 1, ENGINE_BATCH_MAX, err);
+    if (!code) code = check_range("itl_target_ms", o->itl_target_ms, 0, ENGINE_ITL_MAX_MS, err);
+    if (!code) code = check_range("itl_ratio_percent", o->itl_ratio_percent, 110, 10000, err);
     if (!code) code = check_range("ring_bytes", o->ring_bytes, 0, ENGINE_RING_BYTES_MAX, err);
     if (code) return code;
     if (o->batch_tokens < o->rows) o->batch_tokens = o->rows;
@@ -83,6 +85,8 @@ static int open_sched(struct cohort_engine *e, cohort_error *err) {
                                   .queue_max = e->options.queue,
                                   .batch_tokens = e->options.batch_tokens,
                                   .context_max = e->options.context,
+                                  .itl_target_us = e->options.itl_target_ms * 1000,
+                                  .itl_ratio_percent = e->options.itl_ratio_percent,
                                   .groups = program->n_groups,
                                   .pages = e->pages};
     for (uint32_t g = 0; g < program->n_groups; g++) config.group[g].window = program->groups[g].window;

@@ -39,6 +39,7 @@ enum {
     ENGINE_CONTEXT_MAX = SCHED_CONTEXT_MAX,
     ENGINE_BATCH_MAX = 65536,
     ENGINE_RING_BYTES_MAX = 1 << 26,
+    ENGINE_ITL_MAX_MS = 1000000,
     ENGINE_ITERATIONS = 2 /* one running, one being delivered */
 };
 
@@ -62,8 +63,7 @@ enum { WANT_SUBMIT = 1, WANT_CANCEL = 2, WANT_RESUME = 4 };
 
 /* The copied request: written by the submitting thread, then constant until the handle is freed. */
 struct row_request {
-    void *memory; /* one block: prompt, stop ids, stops */
-    const int32_t *prompt;
+    void *memory; /* one block: stop ids, stops */
     const int32_t *stop_ids;
     const struct detok_stop *stops;
     uint32_t prompt_n, stop_ids_n, stops_n;
@@ -98,6 +98,8 @@ struct row {
     struct row_final final;
 
     /* engine; fresh from row_fill */
+    int32_t *tokens; /* the prompt, then what was delivered. Moves only while no iteration reads it (row_add_token) */
+    uint32_t tokens_n, tokens_cap;
     sched_row sched; /* 0: not handed to the scheduler yet */
     uint8_t finished;
     uint32_t generated;
@@ -131,7 +133,7 @@ struct iteration_item {
 struct iteration {
     struct cohort_engine *engine;
     const struct plan *plan; /* NULL once committed */
-    uint32_t n_items, n_tokens, n_prompt_tokens;
+    uint32_t n_items, n_tokens, n_prompt_tokens, n_redone;
     struct iteration_item *items;
     struct batch_item *batch_items;
     struct sample_result *scores;  /* per output, of rows with prompt_logprobs */
@@ -209,6 +211,9 @@ void inbox_fail(struct cohort_engine *e, const cohort_error *cause);
 int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *request, cohort_error *err);
 void row_clear(struct row *row);
 int row_has_room(const struct row *row); /* the ring takes another iteration's results */
+/* Keeps a generated token: a row that is preempted reads it again. The row is in no iteration as a reader then: it was
+ * preempted at least one iteration after this token was made, and is admitted again later. 0 or COHORT_E_MEMORY. */
+int row_add_token(struct row *row, int32_t token);
 
 /* iteration.c: a plan as a batch. */
 int iteration_init(struct iteration *it, struct cohort_engine *e, uint32_t items_max, uint32_t outputs_max);

@@ -34,7 +34,7 @@ static void consume(void *user, uint32_t item_index, uint32_t output, const stru
     uint32_t pos = item->pos + item->n_tokens - item->n_outputs + output;
     assert(output < item->n_outputs);
     if (item->scores) {
-        int32_t next = pos + 1 < r->prompt_n ? r->prompt[pos + 1] : -1;
+        int32_t next = pos + 1 < r->prompt_n ? item->row->tokens[pos + 1] : -1;
         sample_score(e->vecops, logits, scratch, next, r->sample.logprobs, &it->scores[item->first_output + output]);
     }
     if (item->samples && output + 1 == item->n_outputs) {
@@ -63,8 +63,8 @@ static void build_item(struct iteration *it, uint32_t i, const struct plan_item 
     *b = (struct batch_item){
         .first_pos = planned->pos, .n_tokens = planned->n_tokens, .slot = slot, .n_outputs = planned->n_outputs};
     if (planned->source == PLAN_PROMPT) {
-        assert((uint64_t)planned->pos + planned->n_tokens <= row->request.prompt_n);
-        b->tokens = row->request.prompt + planned->pos;
+        assert((uint64_t)planned->pos + planned->n_tokens <= row->tokens_n);
+        b->tokens = row->tokens + planned->pos;
     }
     for (uint32_t g = 0; g < e->groups; g++) b->table[g] = planned->table[g];
 }
@@ -76,6 +76,7 @@ int iteration_launch(struct iteration *it, const struct plan *plan) {
     it->n_items = plan->n_items;
     it->n_tokens = plan->n_tokens;
     it->n_prompt_tokens = plan->n_prompt_tokens;
+    it->n_redone = plan->n_redone;
     for (uint32_t i = 0; i < plan->n_items; i++) {
         build_item(it, i, &plan->items[i], outputs);
         outputs += plan->items[i].n_outputs;

@@ -64,6 +64,7 @@ static void note_admitted(struct cohort_engine *e) {
     while (sched_pop_admitted(e->sched, &name)) {
         struct row *row = e->by_sched[sched_row_index(name)];
         if (!now) now = clock_us();
+        if (row->admitted_us) continue; /* again, after it was preempted */
         row->admitted_us = now;
         metrics_admitted(e, row);
     }
@@ -89,7 +90,7 @@ static int launch(struct cohort_engine *e, struct iteration **out) {
         *out = it;
         return 1;
     }
-    sched_commit(e->sched, plan);
+    sched_commit(e->sched, plan, 0);
     fail_rows(e, it, code);
     return code;
 }
@@ -124,7 +125,7 @@ static int complete(struct cohort_engine *e, struct iteration *it, struct metric
     int code = backend_wait(e->program, &step->forward_us);
     if (code) return code;
     it->done_us = e->last_wait_us = clock_us();
-    sched_commit(e->sched, it->plan);
+    sched_commit(e->sched, it->plan, (uint32_t)(it->done_us - it->launched_us));
     it->plan = NULL;
     metrics_iteration(e, it);
     return 0;

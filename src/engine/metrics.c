@@ -71,7 +71,7 @@ void metrics_iteration(struct cohort_engine *e, const struct iteration *it) {
     pthread_mutex_lock(&e->metrics_lock);
     e->metrics.iterations++;
     e->metrics.iteration_tokens += it->n_tokens;
-    e->metrics.prompt_tokens += it->n_prompt_tokens;
+    e->metrics.prompt_tokens += it->n_prompt_tokens - it->n_redone;
     pthread_mutex_unlock(&e->metrics_lock);
 }
 
@@ -89,7 +89,11 @@ void metrics_step(struct cohort_engine *e, const struct metrics_step *step) {
     m->kv_pages_used = total - available;
     m->rows_running = counts.running;
     m->rows_preparing = counts.preparing;
-    m->rows_waiting = counts.waiting;
+    m->rows_waiting = counts.waiting + counts.preempted;
+    m->preemptions = counts.preemptions;
+    m->redone_tokens = counts.redone;
+    m->steady_step_us = counts.step_us;
+    m->prompt_token_ns = counts.token_ns;
     m->step_build_us += step->build_us;
     m->step_forward_us += step->forward_us;
     m->step_deliver_us += step->deliver_us;

@@ -9,6 +9,8 @@
 #include "base/utf8.h"
 #include "engine/internal.h"
 
+enum { ROW_TOKENS_STEP = 64 /* generated tokens that there is room for at first */ };
+
 static int check_ids(const struct cohort_engine *e, const int32_t *ids, size_t n, const char *field,
                      cohort_error *err) {
     for (size_t i = 0; i < n; i++)
@@ -104,15 +106,13 @@ static void size_ring(const struct cohort_engine *e, struct row_request *r) {
 }
 
 static int copy(struct row_request *r, const cohort_request *q) {
-    size_t stops = q->stops_n * sizeof(struct detok_stop), prompt = q->prompt_n * sizeof(int32_t);
-    size_t ids = q->stop_ids_n * sizeof(int32_t);
-    char *memory = mem_alloc(prompt + ids + stops, 1);
+    size_t stops = q->stops_n * sizeof(struct detok_stop), ids = q->stop_ids_n * sizeof(int32_t);
+    char *memory = mem_alloc(ids + stops + 1, 1);
     if (!memory) return COHORT_E_MEMORY;
     r->memory = memory;
-    r->prompt = memcpy(memory, q->prompt, prompt);
-    r->stop_ids = (int32_t *)(void *)(memory + prompt);
-    if (ids) memcpy(memory + prompt, q->stop_ids, ids);
-    struct detok_stop *to = (struct detok_stop *)(void *)(memory + prompt + ids);
+    r->stop_ids = (int32_t *)(void *)memory;
+    if (ids) memcpy(memory, q->stop_ids, ids);
+    struct detok_stop *to = (struct detok_stop *)(void *)(memory + ids);
     for (size_t i = 0; i < q->stops_n; i++) {
         to[i].len = (uint16_t)q->stops[i].len;
         memcpy(to[i].bytes, q->stops[i].bytes, q->stops[i].len);
@@ -120,6 +120,29 @@ static int copy(struct row_request *r, const cohort_request *q) {
     r->stops = to;
     r->stops_n = (uint32_t)q->stops_n;
     r->stop_ids_n = (uint32_t)q->stop_ids_n;
+    return 0;
+}
+
+static int copy_prompt(struct row *row, const cohort_request *q) {
+    uint32_t n = row->request.prompt_n,
+             more = row->request.max_new < ROW_TOKENS_STEP ? row->request.max_new : ROW_TOKENS_STEP;
+    row->tokens = mem_alloc(n + more, sizeof(*row->tokens));
+    if (!row->tokens) return COHORT_E_MEMORY;
+    memcpy(row->tokens, q->prompt, n * sizeof(*row->tokens));
+    row->tokens_n = n;
+    row->tokens_cap = n + more;
+    return 0;
+}
+
+int row_add_token(struct row *row, int32_t token) {
+    if (row->tokens_n == row->tokens_cap) {
+        uint32_t cap = row->tokens_cap + row->tokens_cap / 2 + ROW_TOKENS_STEP;
+        int32_t *tokens = mem_realloc(row->tokens, cap, sizeof(*tokens));
+        if (!tokens) return COHORT_E_MEMORY;
+        row->tokens = tokens;
+        row->tokens_cap = cap;
+    }
+    row->tokens[row->tokens_n++] = token;
     return 0;
 }
 
@@ -143,7 +166,7 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
     if (!code) code = check_ids(e, q->prompt, q->prompt_n, "prompt", err);
     if (!code) code = check_ids(e, q->stop_ids, q->stop_ids_n, "stop_ids", err);
     if (code) return code;
-    if (copy(r, q) || ring_init(&row->ring, e->options.ring_bytes)) {
+    if (copy(r, q) || copy_prompt(row, q) || ring_init(&row->ring, e->options.ring_bytes)) {
         row_clear(row);
         return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a request of %u prompt tokens", r->prompt_n);
     }
@@ -161,6 +184,8 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
 void row_clear(struct row *row) {
     mem_free(row->request.memory);
     row->request.memory = NULL;
+    mem_free(row->tokens);
+    row->tokens = NULL;
     ring_deinit(&row->ring);
     row->held = NULL;
     row->finish_taken = 0;

@@ -31,14 +31,17 @@ static void row_admit(struct sched *s, struct row *r) {
 static void admit(struct sched *s) {
     const struct sched_config *c = &s->config;
     struct row *head;
+    int yielded = 0;
     while (!s->held_back && (head = sched_line_head(s)) != NULL) {
         if (s->state_n[ROW_PREPARING] + s->state_n[ROW_RUNNING] >= c->rows_max || !sched_room_fits(s, head)) {
             if (!sched_room_yield(s, head)) return;
+            yielded = 1;
             continue;
         }
         uint32_t load = sched_min(head->known, c->cohort_tokens / 2);
         if (s->list[LIST_PREPARING].n > 0 && s->cohort_load + load > c->cohort_tokens) return;
         row_admit(s, head);
+        if (yielded) return; /* whoever gave way is admitted in a later plan, when all its tokens are read */
     }
 }
 

@@ -429,7 +429,7 @@ static void a_paused_row_keeps_its_pages_and_is_not_planned(void **state) {
     sched_row w = submit(&r, 4, 4);
     sched_pause(r.s, w, 1); /* already while it waits */
     assert_null(item_of(step(&r), w));
-    assert_state(&r, w, ROW_PREPARING);
+    assert_state(&r, w, ROW_WAITING); /* it would take a row's place for nothing */
     sched_pause(r.s, w, 0);
     assert_int_equal(tokens_of(step(&r), w), 4);
     rig_end(&r);

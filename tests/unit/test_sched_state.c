@@ -287,10 +287,17 @@ static void check_sees_damage(void **state) {
     SEEN(row->paused, 1);
     SEEN(row->span[0].end, row->span[0].end + 1);
     SEEN(row->span[0].first, row->span[0].first + 1);
-    SEEN(row->span[0].worst, row->span[0].worst + 1);
+    SEEN(row->span[0].claim, row->span[0].claim + 1);
+    SEEN(row->grows, !row->grows);
+    SEEN(row->spent, 1);
+    SEEN(row->covered, 3);
     SEEN(row->load, 1);
     SEEN(row_table(r.s, row, 0)[0], row_table(r.s, row, 0)[1]);
-    SEEN(r.s->worst[1], r.s->worst[1] - 1);
+    SEEN(r.s->claimed[1], r.s->claimed[1] - 1);
+    SEEN(r.s->tenants[0].rows, 1);
+    SEEN(r.s->tenants[0].waiting, 1);
+    SEEN(r.s->tenants[0].root, NO_ROW);
+    SEEN(r.s->present_first, NO_ROW);
     SEEN(r.s->state_n[ROW_WAITING], 7);
     SEEN(r.s->list[LIST_WAITING].n, 0);
     SEEN(r.s->list[LIST_FREE].first, r.s->list[LIST_WAITING].first);
@@ -298,7 +305,8 @@ static void check_sees_damage(void **state) {
     SEEN(r.s->slot_free[0], r.s->slot_free[1]);
     SEEN(x->link[LINK_PLACE].prev, sched_row_index(v));
     SEEN(x->chunk, 0);
-    SEEN(y->submitted, 0);
+    SEEN(y->submitted, 0); /* goes before its parent in the line */
+    SEEN(y->heap.prev, NO_ROW);
     SEEN(r.s->plans[p->number % SCHED_IN_FLIGHT].n_tokens, 1);
     SEEN(p->items[0].pos, p->items[0].pos + 1);
     SEEN(p->items[0].source, PLAN_SAMPLE);
