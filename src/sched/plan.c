@@ -185,7 +185,7 @@ void sched_commit(struct sched *s, const struct plan *plan, uint32_t us) {
     assert(s->in_flight > 0);
     assert(plan == plan_at(s, s->planned - s->in_flight + 1));
     s->in_flight--;
-    sched_costs_note(&s->costs, plan, us);
+    sched_costs_note(&s->costs, &s->config, plan, us);
     for (uint32_t i = 0; i < plan->n_items; i++) {
         const struct plan_item *item = &plan->items[i];
         struct row *r = row_at(s, sched_row_index(item->row));

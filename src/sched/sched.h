@@ -41,6 +41,7 @@ enum {
     SCHED_WEIGHT_MAX = 1000,
     SCHED_CUTS_MAX = 8,
     SCHED_AHEAD = 128,        /* tokens behind its own that a row is admitted with room for (K3) */
+    SCHED_PROMPT_LEAST = 8,   /* prompt tokens of an iteration, whatever the target between tokens is (P9) */
     SCHED_SHARE_QUANTUM = 512 /* tokens by which one tenant may be ahead of another that waits */
 };
 
@@ -178,7 +179,8 @@ struct sched_counts {
     uint32_t in_flight;           /* plans */
     uint64_t preemptions, redone; /* so far: rows, tokens */
     uint32_t step_us;             /* P9: an iteration of the rows that run now without prompts; 0: not known */
-    uint32_t token_ns;            /* P9: what a prompt token adds to it; 0: not known */
+    uint32_t token_ns;            /* a prompt token while nobody decodes; 0: not known */
+    uint32_t allow;               /* P9: prompt tokens that an iteration with decoding rows takes now */
 };
 void sched_get_counts(const struct sched *s, struct sched_counts *out);
 struct sched_tenant_counts {

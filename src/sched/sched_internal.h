@@ -88,8 +88,10 @@ struct tenant {
 /* What iterations took, smoothed. Index of step_us: rows that decode, see costs.c. */
 enum { COST_STEPS = 128 + (SCHED_ROWS_MAX - 128) / 16 + 1 };
 struct costs {
-    uint32_t step_us[COST_STEPS]; /* without prompt tokens; 0: not known */
-    uint32_t token_ns;            /* what a prompt token adds; 0: not known */
+    uint32_t step_us[COST_STEPS];  /* without prompt tokens; 0: not known */
+    uint32_t guess_us[COST_STEPS]; /* the same, from mixed iterations */
+    uint32_t token_ns;             /* a prompt token while nobody decodes; 0: not known */
+    uint32_t allow;                /* prompt tokens of a mixed iteration, in sixteenths; 0: not tried yet */
 };
 
 struct sched {
@@ -202,9 +204,9 @@ void sched_row_release_window(struct sched *s, struct row *r);
 void sched_room_give_back(struct sched *s, struct row *r);
 
 /* ---- costs.c ---- */
-void sched_costs_note(struct costs *c, const struct plan *p, uint32_t us);
+void sched_costs_note(struct costs *c, const struct sched_config *config, const struct plan *p, uint32_t us);
 uint32_t sched_costs_step(const struct costs *c, uint32_t rows);
-/* Prompt tokens that an iteration with `rows` decoding rows has time for; at least 1. */
+/* Prompt tokens that an iteration with `rows` decoding rows has time for; at least SCHED_PROMPT_LEAST. */
 uint32_t sched_costs_allow(const struct costs *c, const struct sched_config *config, uint32_t rows);
 
 #endif

@@ -30,15 +30,21 @@ static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static uint32_t max_u32(uint32_t a, uint32_t b) { return a > b ? a : b; }
 static uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
+static uint32_t threads_of(const struct backend_program *p) { return team_threads(p->backend->team); }
+
 /* ---- The batch's rows ---- */
 
-/* Cuts the last n tokens of an item into spans; `row` is the first one's in the domain. */
-static void spans_add(struct run *r, enum domain domain, uint32_t item, uint32_t row, uint32_t n) {
+/* Cuts the last n tokens of an item into spans of equal length, as many for each thread as for any other: a chunk
+ * beside decoding rows is most of the attention there is. `row` is the first one's in the domain. */
+static void spans_add(const struct backend_program *p, struct run *r, enum domain domain, uint32_t item, uint32_t row,
+                      uint32_t n) {
+    if (n == 0) return;
     const struct batch_item *it = &r->batch.items[item];
     uint32_t pos = it->first_pos + it->n_tokens - n;
-    for (uint32_t done = 0; done < n; done += ATTEND_TOKENS)
+    uint32_t spans = ceil_div(ceil_div(n, ATTEND_TOKENS), threads_of(p)) * threads_of(p), each = ceil_div(n, spans);
+    for (uint32_t done = 0; done < n; done += each)
         r->spans[domain][r->n_spans[domain]++] =
-            (struct span){.item = item, .row = row + done, .n = min_u32(ATTEND_TOKENS, n - done), .pos = pos + done};
+            (struct span){.item = item, .row = row + done, .n = min_u32(each, n - done), .pos = pos + done};
 }
 
 static void seen_count(struct backend_program *p) {
@@ -67,8 +73,8 @@ static void batch_begin(struct backend_program *p, const struct batch *batch) {
         assert(it->n_tokens >= 1 && it->n_tokens <= p->tokens_max - rows);
         assert(it->n_outputs <= it->n_tokens && it->n_outputs <= p->outputs_max - outputs);
         assert(it->first_pos <= UINT32_MAX - it->n_tokens && (it->tokens || it->n_tokens == 1));
-        spans_add(r, DOMAIN_TOKENS, i, rows, it->n_tokens);
-        spans_add(r, DOMAIN_OUTPUTS, i, outputs, it->n_outputs);
+        spans_add(p, r, DOMAIN_TOKENS, i, rows, it->n_tokens);
+        spans_add(p, r, DOMAIN_OUTPUTS, i, outputs, it->n_outputs);
         for (uint32_t o = 0; o < it->n_outputs; o++)
             r->outputs[outputs++] =
                 (struct output){.row = rows + it->n_tokens - it->n_outputs + o, .item = i, .index = o};
@@ -85,8 +91,6 @@ static void batch_begin(struct backend_program *p, const struct batch *batch) {
 }
 
 /* ---- Cutting phases into tiles ---- */
-
-static uint32_t threads_of(const struct backend_program *p) { return team_threads(p->backend->team); }
 
 static void rows_cut(const struct backend_program *p, const struct phase *phase, struct tiling *t) {
     uint32_t rows = p->run.n_rows[phase->domain];
