@@ -5,6 +5,7 @@
 #   make model    fetch the default model (253 MB) into $COHORT_HOME or ~/.cache/cohort
 #   make bench    cohort's speed beside the machine's roofs, and beside llama.cpp's where that is built   (MODELS="default q4km-1b q8-1b")
 #   make bench-kernels   each kernel alone beside its roof; make bench-server: whole servers under load; make plot: docs/performance.svg
+#   make bench-latency   what a long prompt costs those who are being answered, and the other way round
 #   make bench-start     start to first token, and peak memory with 16 rows of 4096 tokens
 #   make check    static checks: formatting, file sizes, symbols, cppcheck
 #   make peer-check   tokenizer pairs, perplexity and speed beside llama.cpp, which must be built (not in CI)
@@ -20,7 +21,7 @@ REQUESTS ?= 1000000
 MODELS ?= default
 BENCH_ARGS ?=
 
-.PHONY: run test build bench bench-programs bench-kernels bench-server bench-start plot check peer-check install clean deps model venv simulate
+.PHONY: run test build bench bench-programs bench-kernels bench-server bench-latency bench-start plot check peer-check install clean deps model venv simulate
 
 build: deps
 	@cmake --preset release >build.log.tmp 2>&1 || { cat build.log.tmp; rm -f build.log.tmp; exit 1; }; rm -f build.log.tmp
@@ -60,6 +61,9 @@ bench-kernels: bench-programs
 
 bench-server: bench-programs
 	@python3 bench/server.py $(BENCH_ARGS)
+
+bench-latency: bench-programs
+	@python3 bench/latency.py $(BENCH_ARGS)
 
 bench-start: bench-programs
 	@python3 bench/start.py $(BENCH_ARGS)

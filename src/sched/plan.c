@@ -126,29 +126,45 @@ static void plan_running(struct sched *s, struct plan *p) {
     }
 }
 
-/* Both rounds of grants, into row.granted. Every row that wants an output at each position is limited by the outputs as
- * well; of the others each may need one. */
+/* What is left of an iteration for rows that prepare. */
+struct left {
+    uint32_t tokens, long_tokens; /* of all of them, and of those with long prompts among them */
+    uint32_t outputs;             /* of rows that want one at each position */
+};
+
+static void take(struct left *left, struct row *r, uint32_t n) {
+    n = sched_min(n, sched_min(row_limit(r) - r->granted, left->tokens));
+    if (r->all_outputs) n = sched_min(n, left->outputs);
+    int is_long = r->known > SCHED_SHORT_PROMPT;
+    if (is_long) n = sched_min(n, left->long_tokens);
+    r->granted += n;
+    left->tokens -= n;
+    if (is_long) left->long_tokens -= n;
+    if (r->all_outputs) left->outputs -= n;
+}
+
+/* Three rounds of grants, into row.granted: a token for each row, an equal part of half of the rest, and then the
+ * oldest rows take all they can. Of the rows that do not want an output at each position each may need one. */
 static void grant(struct sched *s, const struct plan *p) {
     const struct list *list = &s->list[LIST_PREPARING];
-    uint32_t tokens = s->config.batch_tokens - p->n_tokens, outputs = s->config.outputs_max - p->n_outputs;
-    uint32_t allowed = sched_costs_allow(&s->costs, &s->config, p->n_decode_tokens);
-    tokens = sched_max(sched_min(tokens, allowed), list->n);
-    uint32_t tokens_each = sched_max(1, tokens / (2 * list->n)), outputs_each = sched_max(1, outputs / (2 * list->n));
+    struct allowance allowed = sched_costs_allow(&s->costs, &s->config, p->n_decode_tokens, list->n);
+    struct left left = {.outputs = s->config.outputs_max - p->n_outputs};
+    left.tokens = sched_max(sched_min(s->config.batch_tokens - p->n_tokens, allowed.all), list->n);
+    left.long_tokens = sched_max(sched_min(left.tokens, allowed.long_ones), list->n);
+    uint32_t each = left.tokens / (2 * list->n), outputs_each = left.outputs / (2 * list->n);
     for (uint32_t i = list->first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next) {
         struct row *r = row_at(s, i);
-        r->granted = sched_min(row_limit(r), tokens_each);
-        if (r->all_outputs) r->granted = sched_min(r->granted, outputs_each);
-        tokens -= r->granted;
-        outputs -= r->all_outputs ? r->granted : 1;
+        r->granted = 0;
+        left.outputs -= !r->all_outputs;
+        take(&left, r, 1);
     }
-    for (uint32_t i = list->first; i != NO_ROW && tokens > 0; i = row_at(s, i)->link[LINK_PLACE].next) {
+    for (uint32_t i = list->first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next) {
         struct row *r = row_at(s, i);
-        uint32_t more = sched_min(row_limit(r) - r->granted, tokens);
-        if (r->all_outputs) more = sched_min(more, outputs);
-        r->granted += more;
-        tokens -= more;
-        outputs -= r->all_outputs ? more : 0;
+        uint32_t part = r->all_outputs ? sched_min(each, outputs_each) : each;
+        if (part > 1) take(&left, r, part - 1);
     }
+    for (uint32_t i = list->first; i != NO_ROW && left.tokens > 0; i = row_at(s, i)->link[LINK_PLACE].next)
+        take(&left, row_at(s, i), UINT32_MAX);
 }
 
 static void plan_preparing(struct sched *s, struct plan *p) {
@@ -185,7 +201,7 @@ void sched_commit(struct sched *s, const struct plan *plan, uint32_t us) {
     assert(s->in_flight > 0);
     assert(plan == plan_at(s, s->planned - s->in_flight + 1));
     s->in_flight--;
-    sched_costs_note(&s->costs, &s->config, plan, us);
+    sched_costs_note(&s->costs, plan, us);
     for (uint32_t i = 0; i < plan->n_items; i++) {
         const struct plan_item *item = &plan->items[i];
         struct row *r = row_at(s, sched_row_index(item->row));

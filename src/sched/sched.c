@@ -322,8 +322,7 @@ void sched_get_counts(const struct sched *s, struct sched_counts *out) {
         .preemptions = s->preemptions,
         .redone = s->redone,
         .step_us = sched_costs_step(&s->costs, s->list[LIST_RUNNING].n),
-        .token_ns = s->costs.token_ns,
-        .allow = sched_costs_allow(&s->costs, &s->config, 1),
+        .token_ns = s->costs.added_ns != 0 ? s->costs.added_ns : s->costs.token_ns,
     };
 }
 

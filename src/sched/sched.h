@@ -41,6 +41,7 @@ enum {
     SCHED_WEIGHT_MAX = 1000,
     SCHED_CUTS_MAX = 8,
     SCHED_AHEAD = 128,        /* tokens behind its own that a row is admitted with room for (K3) */
+    SCHED_SHORT_PROMPT = 512, /* prompts up to this may stretch an iteration more than long ones (P9) */
     SCHED_PROMPT_LEAST = 8,   /* prompt tokens of an iteration, whatever the target between tokens is (P9) */
     SCHED_SHARE_QUANTUM = 512 /* tokens by which one tenant may be ahead of another that waits */
 };
@@ -76,7 +77,8 @@ struct sched_config {
      * sched_new raises it to 2 * batch_tokens, so that the limit never leaves an iteration unfilled. */
     uint32_t cohort_tokens;
     /* P9: what reading prompts may stretch an iteration to while rows decode: a time, or, if 0, percent of the same
-     * iteration without prompts. Both 0: no limit but batch_tokens. */
+     * iteration without prompts, and more only within the bounds of docs/SCHEDULER.md. Both 0: no limit but
+     * batch_tokens. */
     uint32_t itl_target_us, itl_ratio_percent;
     uint32_t groups;
     struct sched_group group[PAGES_GROUPS_MAX];
@@ -179,8 +181,7 @@ struct sched_counts {
     uint32_t in_flight;           /* plans */
     uint64_t preemptions, redone; /* so far: rows, tokens */
     uint32_t step_us;             /* P9: an iteration of the rows that run now without prompts; 0: not known */
-    uint32_t token_ns;            /* a prompt token while nobody decodes; 0: not known */
-    uint32_t allow;               /* P9: prompt tokens that an iteration with decoding rows takes now */
+    uint32_t token_ns;            /* P9: what a prompt token adds to it; 0: not known */
 };
 void sched_get_counts(const struct sched *s, struct sched_counts *out);
 struct sched_tenant_counts {

@@ -91,7 +91,7 @@ struct costs {
     uint32_t step_us[COST_STEPS];  /* without prompt tokens; 0: not known */
     uint32_t guess_us[COST_STEPS]; /* the same, from mixed iterations */
     uint32_t token_ns;             /* a prompt token while nobody decodes; 0: not known */
-    uint32_t allow;                /* prompt tokens of a mixed iteration, in sixteenths; 0: not tried yet */
+    uint32_t added_ns;             /* what a prompt token adds to decoding rows; 0: not known */
 };
 
 struct sched {
@@ -204,9 +204,15 @@ void sched_row_release_window(struct sched *s, struct row *r);
 void sched_room_give_back(struct sched *s, struct row *r);
 
 /* ---- costs.c ---- */
-void sched_costs_note(struct costs *c, const struct sched_config *config, const struct plan *p, uint32_t us);
+void sched_costs_note(struct costs *c, const struct plan *p, uint32_t us);
 uint32_t sched_costs_step(const struct costs *c, uint32_t rows);
-/* Prompt tokens that an iteration with `rows` decoding rows has time for; at least SCHED_PROMPT_LEAST. */
-uint32_t sched_costs_allow(const struct costs *c, const struct sched_config *config, uint32_t rows);
+struct allowance {
+    uint32_t long_ones; /* of prompts above SCHED_SHORT_PROMPT tokens */
+    uint32_t all;       /* of all prompts */
+};
+/* Prompt tokens for which an iteration has time in which `rows` rows decode and `prompts` prepare; at least
+ * SCHED_PROMPT_LEAST. */
+struct allowance sched_costs_allow(const struct costs *c, const struct sched_config *config, uint32_t rows,
+                                   uint32_t prompts);
 
 #endif
