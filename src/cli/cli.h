@@ -17,6 +17,7 @@ struct cli_options {
     int64_t itl_target_ms;
     double itl_ratio;
     int no_pipeline;
+    const char *trace;
     /* server */
     const char *host, *api_key, *alias;
     int64_t port, drain_seconds;

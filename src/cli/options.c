@@ -53,6 +53,7 @@ static const struct option table[] = {
      "time between tokens that reading prompts may stretch an iteration to; 0: by --itl-ratio"},
     {'e', "--itl-ratio", NUMBER, AT(itl_ratio), 1.1, 100, "the same, as a multiple of an iteration without prompts"},
     {'e', "--no-pipeline", FLAG, AT(no_pipeline), 0, 0, "deliver each iteration before the next starts (same output)"},
+    {'e', "--trace", TEXT, AT(trace), 0, 0, "write spans of everything into this file (Chrome's trace format)"},
     {'s', "--host", TEXT, AT(host), 0, 0, "address to listen on"},
     {'s', "--port", INTEGER, AT(port), 0, 65535, "port to listen on; 0: any"},
     {'s', "--api-key", TEXT, AT(api_key), 0, 0, "key that clients must send"},

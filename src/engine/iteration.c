@@ -73,6 +73,7 @@ int iteration_launch(struct iteration *it, const struct plan *plan) {
     struct cohort_engine *e = it->engine;
     uint32_t outputs = 0;
     it->plan = plan;
+    it->number = plan->number;
     it->n_items = plan->n_items;
     it->n_tokens = plan->n_tokens;
     it->n_prompt_tokens = plan->n_prompt_tokens;

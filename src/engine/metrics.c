@@ -127,5 +127,6 @@ void cohort_metrics_get(cohort_engine *e, cohort_metrics *out) {
     *out = e->metrics;
     uint64_t last = e->last_step_us;
     pthread_mutex_unlock(&e->metrics_lock);
+    out->trace_dropped = trace_dropped(e->trace);
     out->last_iteration_us_ago = last ? clock_us() - last : 0;
 }
