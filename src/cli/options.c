@@ -11,6 +11,7 @@
 
 const struct cli_command cli_commands[] = {
     {"serve", "serve an OpenAI-compatible HTTP API", "mes", cmd_serve},
+    {"top", "watch a running server", "v", cmd_top},
     {"run", "complete one prompt on the terminal", "mer", cmd_run},
     {"bench", "measure prompt and decode speed", "meb", cmd_bench},
     {"perplexity", "perplexity of a text, in windows", "mef", cmd_perplexity},
@@ -59,6 +60,12 @@ static const struct option table[] = {
     {'s', "--api-key", TEXT, AT(api_key), 0, 0, "key that clients must send"},
     {'s', "-a --alias", TEXT, AT(alias), 0, 0, "model name in the API"},
     {'s', "--drain-seconds", INTEGER, AT(drain_seconds), 0, 86400, "time for running requests after SIGTERM"},
+    {'s', "-v --verbose", FLAG, AT(verbose), 0, 0, "a report of the last second on standard error while anything runs"},
+    {'v', "--host", TEXT, AT(host), 0, 0, "address of the server"},
+    {'v', "--port", INTEGER, AT(port), 1, 65535, "its port"},
+    {'v', "--api-key", TEXT, AT(api_key), 0, 0, "its key"},
+    {'v', "--interval", NUMBER, AT(interval), 0.1, 3600, "seconds between two looks"},
+    {'v', "--once", FLAG, AT(once), 0, 0, "one picture on standard output, of one interval"},
     {'r', "-p --prompt", TEXT, AT(prompt), 0, 0, "the prompt"},
     {'r', "-f --file", TEXT, AT(file), 0, 0, "read the prompt from a file (- for standard input)"},
     {'r', "-n --n-predict --predict", INTEGER, AT(predict), -1, 1 << 24,
@@ -97,6 +104,7 @@ static const struct cli_options defaults = {
     .host = "127.0.0.1",
     .port = 8080,
     .drain_seconds = 30,
+    .interval = 1,
     .predict = 128,
     .seed = -1,
     .temperature = 0.8,
