@@ -34,7 +34,7 @@ static const char *behind(const char *name, const char *prefix) {
 /* Names come from outside and go to a terminal. */
 static void copy_name(const char *from, char to[TOP_TENANT_NAME_MAX + 1]) {
     size_t n = 0;
-    for (; from[n] && n < TOP_TENANT_NAME_MAX; n++) to[n] = from[n] > ' ' && from[n] <= '~' ? from[n] : '?';
+    for (; n < TOP_TENANT_NAME_MAX && from[n]; n++) to[n] = from[n] > ' ' && from[n] <= '~' ? from[n] : '?';
     to[n] = 0;
 }
 
