@@ -129,6 +129,7 @@ struct iteration_item {
     uint32_t pos, n_tokens, n_outputs, first_output;
     uint32_t slot;
     uint8_t samples, scores;
+    uint8_t prompt, boundary; /* reads known tokens; and ends at a snapshot boundary */
 };
 
 /* One iteration from its plan to its delivery. */
@@ -136,7 +137,7 @@ struct iteration {
     struct cohort_engine *engine;
     const struct plan *plan; /* NULL once committed */
     uint64_t number;         /* the plan's */
-    uint32_t n_items, n_tokens, n_prompt_tokens, n_redone;
+    uint32_t n_items, n_tokens, n_prompt_tokens, n_redone, n_boundaries;
     struct iteration_item *items;
     struct batch_item *batch_items;
     struct sample_result *scores;                           /* per output, of rows with prompt_logprobs */

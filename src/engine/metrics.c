@@ -72,6 +72,7 @@ void metrics_iteration(struct cohort_engine *e, const struct iteration *it) {
     e->metrics.iterations++;
     e->metrics.iteration_tokens += it->n_tokens;
     e->metrics.prompt_tokens += it->n_prompt_tokens - it->n_redone;
+    e->metrics.snapshot_boundaries += it->n_boundaries;
     pthread_mutex_unlock(&e->metrics_lock);
 }
 

@@ -18,17 +18,17 @@ void spans_submitted(struct cohort_engine *e, struct row *row, const cohort_requ
     trace_push(e->trace, &r);
 }
 
-static void instant(struct cohort_engine *e, const struct row *row, enum trace_instant what, uint32_t pos) {
+static void instant(struct cohort_engine *e, const struct row *row, enum trace_instant what) {
     trace_push(e->trace, &(struct trace_record){.kind = TRACE_INSTANT,
                                                 .request = atomic_load(&row->id),
                                                 .begin_us = clock_us(),
-                                                .instant = {.what = (uint8_t)what, .pos = pos}});
+                                                .instant = {.what = (uint8_t)what}});
 }
 
 void spans_admitted(struct cohort_engine *e, struct row *row, uint64_t now_us) {
     if (!e->trace) return;
     if (row->span != TRACE_PHASE_QUEUE) { /* its state was given up meanwhile */
-        instant(e, row, TRACE_PREEMPTED, 0);
+        instant(e, row, TRACE_PREEMPTED);
         return;
     }
     row->span = TRACE_PHASE_PREFILL;
@@ -44,7 +44,7 @@ void spans_decodes(struct cohort_engine *e, struct row *row, uint64_t now_us) {
 }
 
 void spans_cancel(struct cohort_engine *e, const struct row *row) {
-    if (e->trace) instant(e, row, TRACE_CANCEL, 0);
+    if (e->trace) instant(e, row, TRACE_CANCEL);
 }
 
 void spans_finished(struct cohort_engine *e, const struct row *row, uint64_t now_us) {
@@ -67,7 +67,8 @@ static void step(struct cohort_engine *e, const struct iteration *it, const stru
                              .step = {.iteration = it->number,
                                       .pos = item->pos,
                                       .n_tokens = item->n_tokens,
-                                      .prompt = item->n_tokens > 1 || item->pos < row->request.prompt_n,
+                                      .prompt = item->prompt,
+                                      .boundary = item->boundary,
                                       .first_token = item->samples && row->span == TRACE_PHASE_PREFILL}};
     for (uint32_t g = 0; r.step.first_token && g < e->groups; g++) {
         r.step.pages_total += pages_total(e->pages, g);
@@ -96,5 +97,6 @@ void spans_iteration(struct cohort_engine *e, const struct iteration *it, uint64
                                                               .deliver_us = deliver_us,
                                                               .rows = it->n_items,
                                                               .prompt_tokens = it->n_prompt_tokens,
+                                                              .redone_tokens = it->n_redone,
                                                               .decode_tokens = it->n_tokens - it->n_prompt_tokens}});
 }

@@ -29,7 +29,7 @@ enum trace_kind {
 };
 
 enum trace_phase { TRACE_PHASE_QUEUE, TRACE_PHASE_PREFILL, TRACE_PHASE_DECODE };
-enum trace_instant { TRACE_PREEMPTED, TRACE_SNAPSHOT, TRACE_CANCEL };
+enum trace_instant { TRACE_PREEMPTED, TRACE_CANCEL };
 
 struct trace_record {
     uint8_t kind;
@@ -43,13 +43,13 @@ struct trace_record {
         struct {
             uint64_t iteration;
             uint32_t pos, n_tokens;
-            uint8_t prompt;                   /* reads a prompt; else decodes */
+            uint8_t prompt;                   /* reads known tokens; else decodes */
+            uint8_t boundary;                 /* ends at a snapshot boundary */
             uint8_t first_token;              /* makes the request's first one: with the figures below */
             uint64_t pages_used, pages_total; /* of state */
         } step;
         struct {
             uint8_t what;
-            uint32_t pos; /* of SNAPSHOT */
         } instant;
         struct {
             uint8_t phase, finish;
@@ -60,7 +60,7 @@ struct trace_record {
             uint64_t number;
             uint64_t idle_since_us; /* the team had nothing to do from then to the launch; 0: the engine slept before */
             uint64_t launched_us, done_us, deliver_us; /* end_us: delivered */
-            uint32_t rows, prompt_tokens, decode_tokens;
+            uint32_t rows, prompt_tokens, redone_tokens, decode_tokens;
         } iteration;
     };
 };

@@ -94,15 +94,16 @@ static int add_step(struct buf *out, int pid, const struct trace_record *r) {
         rc = buf_addf(out, ",\"args\":{\"iteration\":%" PRIu64 ",\"position\":%u,\"tokens\":%u}}", r->step.iteration,
                       r->step.pos, r->step.n_tokens);
     if (!rc && r->step.first_token) rc = add_first_token(out, pid, r);
+    if (!rc && r->step.boundary) {
+        rc = open_async(out, pid, "n", "snapshot boundary", r->request, r->end_us);
+        if (!rc) rc = buf_addf(out, ",\"args\":{\"position\":%u}}", r->step.pos + r->step.n_tokens);
+    }
     return rc ? rc : add_async(out, pid, "e", name, r->request, r->end_us);
 }
 
 static int add_instant(struct buf *out, int pid, const struct trace_record *r) {
-    static const char *const names[] = {
-        [TRACE_PREEMPTED] = "preempted", [TRACE_SNAPSHOT] = "snapshot boundary", [TRACE_CANCEL] = "cancel"};
-    int rc = open_async(out, pid, "n", names[r->instant.what], r->request, r->begin_us);
-    if (!rc && r->instant.what == TRACE_SNAPSHOT) rc = buf_addf(out, ",\"args\":{\"position\":%u}", r->instant.pos);
-    return rc ? rc : buf_adds(out, "}");
+    static const char *const names[] = {[TRACE_PREEMPTED] = "preempted", [TRACE_CANCEL] = "cancel"};
+    return add_async(out, pid, "n", names[r->instant.what], r->request, r->begin_us);
 }
 
 static int add_finished(struct buf *out, int pid, const struct trace_record *r) {
@@ -131,8 +132,10 @@ static int add_iteration(struct buf *out, int pid, const struct trace_record *r)
     int rc = open_slice(out, pid, track, "iteration", r->begin_us, r->end_us);
     if (!rc)
         rc = buf_addf(out,
-                      ",\"args\":{\"iteration\":%" PRIu64 ",\"rows\":%u,\"prompt_tokens\":%u,\"decode_tokens\":%u}}",
-                      number, r->iteration.rows, r->iteration.prompt_tokens, r->iteration.decode_tokens);
+                      ",\"args\":{\"iteration\":%" PRIu64
+                      ",\"rows\":%u,\"prompt_tokens\":%u,\"redone_tokens\":%u,\"decode_tokens\":%u}}",
+                      number, r->iteration.rows, r->iteration.prompt_tokens, r->iteration.redone_tokens,
+                      r->iteration.decode_tokens);
     if (!rc) rc = add_slice(out, pid, track, "build", r->begin_us, r->iteration.launched_us, number);
     if (!rc) rc = add_slice(out, pid, track, "forward", r->iteration.launched_us, r->iteration.done_us, number);
     if (!rc) rc = add_slice(out, pid, track, "deliver", r->iteration.deliver_us, r->end_us, number);
