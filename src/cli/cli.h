@@ -17,9 +17,14 @@ struct cli_options {
     int64_t itl_target_ms;
     double itl_ratio;
     int no_pipeline;
+    const char *trace;
     /* server */
     const char *host, *api_key, *alias;
     int64_t port, drain_seconds;
+    int verbose;
+    /* top */
+    double interval;
+    int once;
     /* one request */
     const char *prompt, *file;
     int64_t predict, top_k, seed;
@@ -67,6 +72,7 @@ int cmd_perplexity(const struct cli_options *options);
 int cmd_bench(const struct cli_options *options);
 int cmd_tokenize(const struct cli_options *options);
 int cmd_inspect(const struct cli_options *options);
+int cmd_top(const struct cli_options *options);
 int cmd_pull(const struct cli_options *options);
 
 #endif

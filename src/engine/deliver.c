@@ -39,6 +39,7 @@ static void finish(struct cohort_engine *e, struct row *row, struct row_final *f
     if (row->sched) sched_finish(e->sched, row->sched);
     /* Before the event shows: its reader may submit the next request at once. */
     metrics_finish(e, row, now);
+    spans_finished(e, row, now);
     inbox_give_place_back(e);
     push(e, row, &(struct ring_event){.type = COHORT_EVENT_FINISH}, NULL);
 }
@@ -80,6 +81,7 @@ static void deliver_token(struct cohort_engine *e, struct row *row, const struct
     metrics_token(e, row, now);
     row->generated++;
     if (!row->first_us) row->first_us = now;
+    spans_decodes(e, row, now);
     row->last_us = now;
     if (ends_row(e, &row->request, r->token)) {
         final.stop_token = r->token;

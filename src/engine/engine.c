@@ -66,6 +66,16 @@ static int make_effective(struct cohort_engine *e, cohort_error *err) {
     return 0;
 }
 
+/* First of all: a path that is wrong is known before the weights are packed. */
+static int open_trace(struct cohort_engine *e, cohort_error *err) {
+    const char *path = e->options.trace_path;
+    e->options.trace_path = NULL; /* the caller's */
+    if (!path) return 0;
+    int code = trace_open(path, TRACE_BYTES_MAX, &e->trace, err);
+    e->options.trace_path = trace_path(e->trace);
+    return code;
+}
+
 static int open_state(struct cohort_engine *e, cohort_error *err) {
     struct state_plan plan;
     const struct program *program = model_program(e->model->built);
@@ -158,6 +168,7 @@ static int start_thread(struct cohort_engine *e, cohort_error *err) {
 }
 
 static void engine_free(struct cohort_engine *e) {
+    trace_close(e->trace);
     for (int i = 0; i < ENGINE_ITERATIONS; i++) iteration_deinit(&e->iterations[i]);
     backend_program_free(e->program);
     if (e->rows) {
@@ -220,6 +231,7 @@ int cohort_engine_open(cohort_model *model, const cohort_engine_options *options
     else
         cohort_engine_options_defaults(&e->options);
     int code = make_effective(e, err);
+    if (!code) code = open_trace(e, err);
     if (!code) code = open_state(e, err);
     if (!code) code = open_sched(e, err);
     if (!code) code = open_rows(e, err);

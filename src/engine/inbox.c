@@ -165,6 +165,7 @@ int cohort_submit(struct cohort_engine *e, cohort_ticket ticket, const cohort_re
         if (--e->active == 0) pthread_cond_broadcast(&e->idle);
     } else {
         row->state = HANDLE_LIVE;
+        spans_submitted(e, row, request);
         want(e, row, WANT_SUBMIT);
         *out = ticket;
     }

@@ -25,6 +25,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "engine/ring.h"
+#include "engine/trace.h"
 #include "format/gguf.h"
 #include "model/model.h"
 #include "pages/pages.h"
@@ -102,6 +103,7 @@ struct row {
     uint32_t tokens_n, tokens_cap;
     sched_row sched; /* 0: not handed to the scheduler yet */
     uint8_t finished;
+    uint8_t span; /* enum trace_phase; of traced rows only */
     uint32_t generated;
     struct detok detok;
     uint64_t admitted_us, first_us, last_us; /* first and last token; 0: not yet */
@@ -127,18 +129,20 @@ struct iteration_item {
     uint32_t pos, n_tokens, n_outputs, first_output;
     uint32_t slot;
     uint8_t samples, scores;
+    uint8_t prompt, boundary; /* reads known tokens; and ends at a snapshot boundary */
 };
 
 /* One iteration from its plan to its delivery. */
 struct iteration {
     struct cohort_engine *engine;
     const struct plan *plan; /* NULL once committed */
-    uint32_t n_items, n_tokens, n_prompt_tokens, n_redone;
+    uint64_t number;         /* the plan's */
+    uint32_t n_items, n_tokens, n_prompt_tokens, n_redone, n_boundaries;
     struct iteration_item *items;
     struct batch_item *batch_items;
-    struct sample_result *scores;  /* per output, of rows with prompt_logprobs */
-    struct sample_result *samples; /* per item */
-    uint64_t launched_us, done_us;
+    struct sample_result *scores;                           /* per output, of rows with prompt_logprobs */
+    struct sample_result *samples;                          /* per item */
+    uint64_t begun_us, idle_since_us, launched_us, done_us; /* idle: the team; 0: the engine slept before */
 };
 
 struct drained {
@@ -190,6 +194,8 @@ struct cohort_engine {
     pthread_mutex_t metrics_lock;
     cohort_metrics metrics;
     uint64_t last_step_us; /* 0: asleep */
+
+    struct trace *trace; /* NULL: none */
 };
 
 #define ROW_NONE UINT32_MAX
@@ -232,6 +238,15 @@ void events_announce(struct cohort_engine *e, struct row *row); /* after a push;
 
 /* loop.c: the engine thread. */
 void *loop_main(void *engine);
+
+/* spans.c: what the trace is told. Nothing without one. */
+void spans_submitted(struct cohort_engine *e, struct row *row, const cohort_request *request); /* any thread */
+void spans_admitted(struct cohort_engine *e, struct row *row, uint64_t now_us); /* again: it had been preempted */
+void spans_steps(struct cohort_engine *e, const struct iteration *it);          /* before its results are delivered */
+void spans_decodes(struct cohort_engine *e, struct row *row, uint64_t now_us);  /* it has its first token */
+void spans_cancel(struct cohort_engine *e, const struct row *row);
+void spans_finished(struct cohort_engine *e, const struct row *row, uint64_t now_us); /* with row->final */
+void spans_iteration(struct cohort_engine *e, const struct iteration *it, uint64_t deliver_us, uint64_t end_us);
 
 /* metrics.c */
 void metrics_submitted(struct cohort_engine *e);

@@ -58,6 +58,8 @@ static void build_item(struct iteration *it, uint32_t i, const struct plan_item 
                                            .first_output = first_output,
                                            .slot = slot,
                                            .samples = planned->samples,
+                                           .prompt = planned->source == PLAN_PROMPT,
+                                           .boundary = planned->boundary,
                                            .scores = row->request.prompt_logprobs && planned->source == PLAN_PROMPT};
     struct batch_item *b = &it->batch_items[i];
     *b = (struct batch_item){
@@ -73,13 +75,16 @@ int iteration_launch(struct iteration *it, const struct plan *plan) {
     struct cohort_engine *e = it->engine;
     uint32_t outputs = 0;
     it->plan = plan;
+    it->number = plan->number;
     it->n_items = plan->n_items;
     it->n_tokens = plan->n_tokens;
     it->n_prompt_tokens = plan->n_prompt_tokens;
     it->n_redone = plan->n_redone;
+    it->n_boundaries = 0;
     for (uint32_t i = 0; i < plan->n_items; i++) {
         build_item(it, i, &plan->items[i], outputs);
         outputs += plan->items[i].n_outputs;
+        it->n_boundaries += plan->items[i].boundary;
     }
     assert(outputs == plan->n_outputs);
     struct batch batch = {

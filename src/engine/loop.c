@@ -39,6 +39,7 @@ static void take_wants(struct cohort_engine *e, int n) {
         if (wants & WANT_SUBMIT) submit_row(e, row);
         if (row->finished) continue;
         if (wants & WANT_CANCEL) {
+            spans_cancel(e, row);
             deliver_finish(e, row, COHORT_FINISH_CANCELLED, COHORT_E_CANCELLED, cohort_error_text(COHORT_E_CANCELLED));
         } else if ((wants & WANT_RESUME) && atomic_load(&row->paused) && row_has_room(row)) {
             atomic_store(&row->paused, 0);
@@ -64,6 +65,7 @@ static void note_admitted(struct cohort_engine *e) {
     while (sched_pop_admitted(e->sched, &name)) {
         struct row *row = e->by_sched[sched_row_index(name)];
         if (!now) now = clock_us();
+        spans_admitted(e, row, now);
         if (row->admitted_us) continue; /* again, after it was preempted */
         row->admitted_us = now;
         metrics_admitted(e, row);
@@ -133,8 +135,11 @@ static int complete(struct cohort_engine *e, struct iteration *it, struct metric
 
 static uint64_t deliver(struct cohort_engine *e, struct iteration *it) {
     uint64_t begin = clock_us();
+    spans_steps(e, it);
     deliver_iteration(e, it);
-    return clock_us() - begin;
+    uint64_t end = clock_us();
+    spans_iteration(e, it, begin, end);
+    return end - begin;
 }
 
 /* 1: something was done; 0: nothing to do; a negative code: the loop cannot go on. `begin`: when the turn began. */
@@ -144,6 +149,8 @@ static int turn(struct cohort_engine *e, uint64_t begin) {
     uint64_t last_wait = e->last_wait_us;
     int launched = launch(e, &it);
     if (it) {
+        it->begun_us = begin;
+        it->idle_since_us = last_wait;
         step.build_us = it->launched_us - begin;
         step.gap_us = last_wait ? it->launched_us - last_wait : 0;
     }

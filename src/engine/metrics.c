@@ -72,6 +72,7 @@ void metrics_iteration(struct cohort_engine *e, const struct iteration *it) {
     e->metrics.iterations++;
     e->metrics.iteration_tokens += it->n_tokens;
     e->metrics.prompt_tokens += it->n_prompt_tokens - it->n_redone;
+    e->metrics.snapshot_boundaries += it->n_boundaries;
     pthread_mutex_unlock(&e->metrics_lock);
 }
 
@@ -127,5 +128,6 @@ void cohort_metrics_get(cohort_engine *e, cohort_metrics *out) {
     *out = e->metrics;
     uint64_t last = e->last_step_us;
     pthread_mutex_unlock(&e->metrics_lock);
+    out->trace_dropped = trace_dropped(e->trace);
     out->last_iteration_us_ago = last ? clock_us() - last : 0;
 }

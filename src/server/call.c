@@ -346,6 +346,8 @@ static int submit_choice(struct call *call, struct choice *choice, const struct 
     request.stop_ids_n = p->stop_ids_n;
     request.ignore_eos = p->ignore_eos;
     request.logprobs = p->logprobs;
+    memcpy(request.trace_id, call->trace.trace_id, sizeof request.trace_id);
+    memcpy(request.trace_parent, call->trace.parent_id, sizeof request.trace_parent);
     request.user = choice;
     cohort_ticket ticket = choice->ticket;
     choice->ticket = 0;
@@ -427,6 +429,7 @@ void call_start(struct server *server, const struct dialect *dialect, struct evh
     call->http = http;
     call->body = body;
     call->created = (int64_t)time(NULL);
+    traceparent_accept(http, &call->trace);
     call->job.work = tokenise_and_submit;
     call->job.done = after_submit;
     snprintf(call->id, sizeof call->id, "%s%016llx%08llx", dialect->id_prefix, (unsigned long long)rng_entropy(),

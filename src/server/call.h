@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "server/pool.h"
 #include "server/server.h"
+#include "server/traceparent.h"
 
 struct call;
 
@@ -85,6 +86,7 @@ struct call {
     struct choice *choices;
     size_t choices_n, finished_n;
     char id[48];
+    struct trace_context trace;
     int64_t created;
     cohort_error error; /* set by the helper: answered instead of the reply */
     int in_pool, gone, streaming;

@@ -9,6 +9,7 @@
 
 #include "server/call.h"
 #include "server/pool.h"
+#include "server/report.h"
 #include "server/server.h"
 
 enum { ID_BUCKETS = 4096 };
@@ -33,6 +34,7 @@ struct server {
     int64_t drain_until_s;
     int64_t started;
     uint16_t port;
+    struct report report;
 };
 
 /* Replies. Each ends the request. */

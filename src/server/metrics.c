@@ -17,6 +17,11 @@ static int seconds(struct buf *out, const char *name, const char *help, uint64_t
                     (double)us / 1e6);
 }
 
+static int measure(struct buf *out, const char *name, const char *help, double value) {
+    return buf_addf(out, "# HELP cohort_%s %s\n# TYPE cohort_%s gauge\ncohort_%s %.9f\n", name, help, name, name,
+                    value);
+}
+
 static int histogram(struct buf *out, const char *name, const char *help, const cohort_histogram *h) {
     int rc = buf_addf(out, "# HELP cohort_%s %s\n# TYPE cohort_%s histogram\n", name, help, name);
     uint64_t below = 0;
@@ -61,16 +66,45 @@ static int counters(struct buf *out, const cohort_metrics *m) {
     return rc;
 }
 
+static int happenings(struct buf *out, const cohort_metrics *m) {
+    int rc = counter(out, "preemptions_total", "Times that a request's state was given up.", m->preemptions);
+    if (!rc) rc = counter(out, "redone_tokens_total", "Positions read again after that.", m->redone_tokens);
+    if (!rc)
+        rc = counter(out, "snapshot_boundaries_total", "Snapshot boundaries that prompts reached.",
+                     m->snapshot_boundaries);
+    if (!rc) rc = counter(out, "tasks_run_total", "Tasks run between iterations.", m->tasks_run);
+    if (!rc)
+        rc = counter(out, "requests_timed_out_total", "Requests that ended because their time was over.",
+                     m->requests_timed_out);
+    if (!rc) rc = counter(out, "trace_dropped_total", "Trace records that found their buffer full.", m->trace_dropped);
+    return rc;
+}
+
+/* What the scheduler goes by when it chooses how much of a prompt an iteration reads. */
+static int costs(struct buf *out, const cohort_metrics *m) {
+    int rc = measure(out, "steady_step_seconds", "An iteration of the rows that decode now, without prompts.",
+                     (double)m->steady_step_us * 1e-6);
+    if (!rc)
+        rc = measure(out, "prompt_token_seconds", "What one prompt token adds to an iteration.",
+                     (double)m->prompt_token_ns * 1e-9);
+    if (!rc)
+        rc = measure(out, "last_step_age_seconds", "Since the engine last made a step; 0 while it has nothing to do.",
+                     (double)m->last_iteration_us_ago * 1e-6);
+    return rc;
+}
+
 int metrics_text(struct server *server, struct buf *out) {
     cohort_metrics m;
     cohort_metrics_get(server->engine, &m);
     int rc = counters(out, &m);
+    if (!rc) rc = happenings(out, &m);
     if (!rc) rc = gauge(out, "rows_running", "Requests that decode.", m.rows_running);
     if (!rc) rc = gauge(out, "rows_preparing", "Requests whose prompt is being read.", m.rows_preparing);
     if (!rc) rc = gauge(out, "rows_waiting", "Requests in the waiting line.", m.rows_waiting);
     if (!rc) rc = gauge(out, "kv_pages", "Pages of state in all.", m.kv_pages_total);
     if (!rc) rc = gauge(out, "kv_pages_used", "Pages of state in use.", m.kv_pages_used);
     if (!rc) rc = gauge(out, "healthy", "1 while the engine can go on.", (uint64_t)(m.healthy != 0));
+    if (!rc) rc = costs(out, &m);
     if (!rc) rc = histogram(out, "time_to_first_token_seconds", "From submit to the first token.", &m.ttft_s);
     if (!rc) rc = histogram(out, "inter_token_seconds", "Between two tokens of a request.", &m.inter_token_s);
     if (!rc) rc = histogram(out, "request_seconds", "From submit to the end.", &m.e2e_s);

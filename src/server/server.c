@@ -78,6 +78,7 @@ static void route_generate(struct server *server, struct evhttp_request *http, c
         json_decref(body);
         cohort_error error = {0};
         err_set(&error, COHORT_E_ARGUMENT, NULL, "%s", message);
+        traceparent_accept(http, &(struct trace_context){0});
         reply_error(http, &error);
         return;
     }
@@ -264,6 +265,7 @@ static void on_tick(evutil_socket_t fd, short what, void *argument) {
     (void)what;
     struct server *server = argument;
     int64_t now = (int64_t)(clock_us() / 1000000);
+    if (server->options.verbose && server->engine) report_tick(&server->report, server->engine);
     for (struct call *call = server->calls, *next; call; call = next) {
         next = call->next;
         call_tick(call, now);

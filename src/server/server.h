@@ -27,6 +27,7 @@ struct server_options {
     const char *api_key; /* NULL: none asked for */
     const char *model_name;
     uint32_t drain_s; /* time that running requests get after SIGTERM */
+    int verbose;      /* a line a second on stderr while anything runs */
 };
 
 /* Binds and listens (so that a port in use is known before gigabytes are loaded). Strings are borrowed until

@@ -16,7 +16,7 @@ def cohort(*words, code=0, stdin=None):
 
 def test_help_names_every_command():
     text = cohort("--help")
-    for command in ("serve", "run", "bench", "perplexity", "score", "tokenize", "inspect", "pull"):
+    for command in ("serve", "top", "run", "bench", "perplexity", "score", "tokenize", "inspect", "pull"):
         assert command in text
         assert command in cohort(command, "--help")
 

@@ -7,6 +7,8 @@ cohort_test(engine_faults SOURCES ${here}/test_engine_faults.c ${here}/engine_ru
 cohort_test(engine_pressure SOURCES ${here}/test_engine_pressure.c ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_stress TSAN SOURCES ${here}/test_engine_stress.c ${here}/engine_run.c ROOMS engine TIMEOUT 600)
 cohort_test(model_api SOURCES ${here}/test_model_api.c ${here}/engine_run.c ROOMS engine)
+cohort_test(trace TSAN SOURCES ${here}/test_trace.c ${here}/engine_run.c ROOMS engine)
+target_link_libraries(test_trace PRIVATE PkgConfig::JANSSON)
 cohort_test(engine_ring SOURCES ${here}/test_ring.c ROOMS engine)
 
 # The public header on its own, in both languages.
