@@ -136,7 +136,7 @@ static void run_company(const cohort_engine_options *o, uint64_t seed, const cha
 }
 
 /* Law 1 and 2, D1, D6: pains 1 to 4, 27, 31. */
-static void company_changes_nothing(void **state) {
+static void d6_company_changes_nothing(void **state) {
     NEEDS_MODEL;
     run_solo();
     static const uint32_t budgets[] = {1, 13, 64, 512}, rows[] = {COMPANY, 3, COMPANY, 5};
@@ -154,7 +154,7 @@ static void company_changes_nothing(void **state) {
     free_solo();
 }
 
-static void small_pools_and_rings_change_nothing(void **state) {
+static void k3_small_pools_and_rings_change_nothing(void **state) {
     NEEDS_MODEL;
     run_solo();
     cohort_engine_options o = options();
@@ -166,7 +166,7 @@ static void small_pools_and_rings_change_nothing(void **state) {
     free_solo();
 }
 
-static void threads_change_nothing(void **state) {
+static void d6_threads_change_nothing(void **state) {
     NEEDS_MODEL;
     run_solo();
     cohort_model_close(model);
@@ -192,7 +192,7 @@ static void greedy_request(cohort_request *q, uint32_t i, uint32_t prompt_n, uin
 }
 
 /* Pain 49: a stop string is cut out wherever token borders fall, and what was held back in vain comes out. */
-static void stop_strings_cut_the_text(void **state) {
+static void q7_stop_strings_cut_the_text(void **state) {
     NEEDS_MODEL;
     cohort_engine_options o = options();
     cohort_engine *engine = run_open_engine(model, &o);
@@ -237,7 +237,7 @@ static void stop_strings_cut_the_text(void **state) {
 }
 
 /* Q6, Q7, pain 52: the end token counts and is not delivered; nothing that follows it shows. */
-static void stop_ids_end_the_row(void **state) {
+static void q7_stop_ids_end_the_row(void **state) {
     NEEDS_MODEL;
     for (int pipeline = 0; pipeline < 2; pipeline++) {
         cohort_engine_options o = options();
@@ -277,7 +277,7 @@ static int submit_error(cohort_engine *engine, const cohort_request *q, cohort_e
 }
 
 /* Pains 8, 52, 57. */
-static void budgets_have_exact_edges(void **state) {
+static void q6_budgets_have_exact_edges(void **state) {
     NEEDS_MODEL;
     cohort_engine_options o = options();
     o.context = 100;
@@ -324,7 +324,7 @@ static void budgets_have_exact_edges(void **state) {
     run_close(1000);
 }
 
-static void what_can_never_fit_is_refused(void **state) {
+static void k3_what_can_never_fit_is_refused(void **state) {
     NEEDS_MODEL;
     cohort_engine_options o = options();
     o.kv_tokens = 128;
@@ -400,7 +400,7 @@ static void arguments_are_checked(void **state) {
 }
 
 /* Q3, pain 11. Whoever has read a finish event finds the place free. */
-static void places_are_counted(void **state) {
+static void q3_places_are_counted(void **state) {
     NEEDS_MODEL;
     cohort_engine_options o = options();
     o.rows = 1;
@@ -437,7 +437,7 @@ static void places_are_counted(void **state) {
 }
 
 /* Pain 28. */
-static void a_seed_is_drawn_and_reported(void **state) {
+static void d3_a_seed_is_drawn_and_reported(void **state) {
     NEEDS_MODEL;
     cohort_engine_options o = options();
     cohort_engine *engine = run_open_engine(model, &o);
@@ -505,7 +505,7 @@ static void slow_readers_are_waited_for(void **state) {
 }
 
 /* Pains 6 and 7. */
-static void cancelling_ends_one_request(void **state) {
+static void q5_cancelling_ends_one_request(void **state) {
     NEEDS_MODEL;
     cohort_engine_options o = options();
     o.rows = 2;
@@ -544,7 +544,7 @@ static void cancelling_ends_one_request(void **state) {
     run_close(1000);
 }
 
-static void closing_ends_everything(void **state) {
+static void q4_closing_ends_everything(void **state) {
     NEEDS_MODEL;
     for (uint32_t grace = 0; grace <= 20000; grace += 20000) {
         cohort_engine_options o = options();
@@ -629,7 +629,7 @@ static void readiness_of_dropped_requests_is_not_told(void **state) {
     run_close(1000);
 }
 
-static void metrics_add_up(void **state) {
+static void o3_metrics_add_up(void **state) {
     NEEDS_MODEL;
     cohort_engine_options o = options();
     cohort_engine *engine = run_open_engine(model, &o);
@@ -661,7 +661,7 @@ static void metrics_add_up(void **state) {
 }
 
 /* Q8, pain 78. */
-static void an_idle_engine_sleeps(void **state) {
+static void q8_an_idle_engine_sleeps(void **state) {
     NEEDS_MODEL;
     cohort_engine_options o = options();
     cohort_engine *engine = run_open_engine(model, &o);
@@ -716,23 +716,23 @@ static void options_are_checked_and_reported(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(company_changes_nothing, run_close_engine),
-        cmocka_unit_test_teardown(small_pools_and_rings_change_nothing, run_close_engine),
-        cmocka_unit_test_teardown(threads_change_nothing, run_close_engine),
-        cmocka_unit_test_teardown(stop_strings_cut_the_text, run_close_engine),
-        cmocka_unit_test_teardown(stop_ids_end_the_row, run_close_engine),
-        cmocka_unit_test_teardown(budgets_have_exact_edges, run_close_engine),
-        cmocka_unit_test_teardown(what_can_never_fit_is_refused, run_close_engine),
+        cmocka_unit_test_teardown(d6_company_changes_nothing, run_close_engine),
+        cmocka_unit_test_teardown(k3_small_pools_and_rings_change_nothing, run_close_engine),
+        cmocka_unit_test_teardown(d6_threads_change_nothing, run_close_engine),
+        cmocka_unit_test_teardown(q7_stop_strings_cut_the_text, run_close_engine),
+        cmocka_unit_test_teardown(q7_stop_ids_end_the_row, run_close_engine),
+        cmocka_unit_test_teardown(q6_budgets_have_exact_edges, run_close_engine),
+        cmocka_unit_test_teardown(k3_what_can_never_fit_is_refused, run_close_engine),
         cmocka_unit_test_teardown(arguments_are_checked, run_close_engine),
-        cmocka_unit_test_teardown(places_are_counted, run_close_engine),
-        cmocka_unit_test_teardown(a_seed_is_drawn_and_reported, run_close_engine),
+        cmocka_unit_test_teardown(q3_places_are_counted, run_close_engine),
+        cmocka_unit_test_teardown(d3_a_seed_is_drawn_and_reported, run_close_engine),
         cmocka_unit_test_teardown(slow_readers_are_waited_for, run_close_engine),
-        cmocka_unit_test_teardown(cancelling_ends_one_request, run_close_engine),
-        cmocka_unit_test_teardown(closing_ends_everything, run_close_engine),
+        cmocka_unit_test_teardown(q5_cancelling_ends_one_request, run_close_engine),
+        cmocka_unit_test_teardown(q4_closing_ends_everything, run_close_engine),
         cmocka_unit_test_teardown(readiness_is_announced, run_close_engine),
         cmocka_unit_test_teardown(readiness_of_dropped_requests_is_not_told, run_close_engine),
-        cmocka_unit_test_teardown(metrics_add_up, run_close_engine),
-        cmocka_unit_test_teardown(an_idle_engine_sleeps, run_close_engine),
+        cmocka_unit_test_teardown(o3_metrics_add_up, run_close_engine),
+        cmocka_unit_test_teardown(q8_an_idle_engine_sleeps, run_close_engine),
         cmocka_unit_test_teardown(options_are_checked_and_reported, run_close_engine),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);

@@ -60,7 +60,7 @@ static void make_request(uint32_t i, cohort_request *q) {
 }
 
 /* Pain 40, F1: the row with NaN logits ends with an error, at the right token, and nobody else can tell. */
-static void nan_logits_end_one_row(void **state) {
+static void f1_nan_logits_end_one_row(void **state) {
     NEEDS_MODEL;
     for (int pipeline = 0; pipeline < 2; pipeline++) {
         cohort_engine *engine = open_engine(8, pipeline);
@@ -106,7 +106,7 @@ static void nan_logits_end_one_row(void **state) {
     }
 }
 
-static void nan_in_a_scored_prompt_ends_the_row(void **state) {
+static void f1_nan_in_a_scored_prompt_ends_the_row(void **state) {
     NEEDS_MODEL;
     cohort_engine *engine = open_engine(2, 1);
     cohort_request q;
@@ -124,7 +124,7 @@ static void nan_in_a_scored_prompt_ends_the_row(void **state) {
 }
 
 /* F2: an iteration that cannot start fails its own rows; the rest goes on. */
-static void a_failed_launch_fails_its_rows(void **state) {
+static void f2_a_failed_launch_fails_its_rows(void **state) {
     NEEDS_MODEL;
     cohort_engine *engine = open_engine(2, 1);
     cohort_request q;
@@ -157,7 +157,7 @@ static void a_failed_launch_fails_its_rows(void **state) {
 }
 
 /* F4, pain 12: if the loop cannot go on, everything pending fails with the cause, and it shows. */
-static void a_broken_backend_fails_everything(void **state) {
+static void f4_a_broken_backend_fails_everything(void **state) {
     NEEDS_MODEL;
     cohort_engine *engine = open_engine(2, 1);
     cohort_request q;
@@ -191,7 +191,7 @@ static void a_broken_backend_fails_everything(void **state) {
 }
 
 /* Cancelling is seen at the next boundary: one iteration, not more, runs after it. */
-static void a_cancel_takes_one_iteration(void **state) {
+static void q5_a_cancel_takes_one_iteration(void **state) {
     NEEDS_MODEL;
     for (int pipeline = 0; pipeline < 2; pipeline++) {
         cohort_engine *engine = open_engine(2, pipeline);
@@ -217,7 +217,7 @@ static void a_cancel_takes_one_iteration(void **state) {
 }
 
 /* D2: the end token is read late, so the row runs once more than it should; nothing of that shows. */
-static void a_late_end_does_not_show(void **state) {
+static void d2_a_late_end_does_not_show(void **state) {
     NEEDS_MODEL;
     fake_backend.end = info.eos;
     struct outcome want[8], got;
@@ -255,7 +255,7 @@ static void a_late_end_does_not_show(void **state) {
 }
 
 /* Every allocation of opening, submitting and running fails once: an error code or a row's end, never more. */
-static void each_allocation_may_fail(void **state) {
+static void f3_each_allocation_may_fail(void **state) {
     NEEDS_MODEL;
     cohort_request q;
     make_request(0, &q);
@@ -314,13 +314,13 @@ static void each_allocation_of_a_model_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(nan_logits_end_one_row, reset, run_close_engine),
-        cmocka_unit_test_setup_teardown(nan_in_a_scored_prompt_ends_the_row, reset, run_close_engine),
-        cmocka_unit_test_setup_teardown(a_failed_launch_fails_its_rows, reset, run_close_engine),
-        cmocka_unit_test_setup_teardown(a_broken_backend_fails_everything, reset, run_close_engine),
-        cmocka_unit_test_setup_teardown(a_cancel_takes_one_iteration, reset, run_close_engine),
-        cmocka_unit_test_setup_teardown(a_late_end_does_not_show, reset, run_close_engine),
-        cmocka_unit_test_setup_teardown(each_allocation_may_fail, reset, run_close_engine),
+        cmocka_unit_test_setup_teardown(f1_nan_logits_end_one_row, reset, run_close_engine),
+        cmocka_unit_test_setup_teardown(f1_nan_in_a_scored_prompt_ends_the_row, reset, run_close_engine),
+        cmocka_unit_test_setup_teardown(f2_a_failed_launch_fails_its_rows, reset, run_close_engine),
+        cmocka_unit_test_setup_teardown(f4_a_broken_backend_fails_everything, reset, run_close_engine),
+        cmocka_unit_test_setup_teardown(q5_a_cancel_takes_one_iteration, reset, run_close_engine),
+        cmocka_unit_test_setup_teardown(d2_a_late_end_does_not_show, reset, run_close_engine),
+        cmocka_unit_test_setup_teardown(f3_each_allocation_may_fail, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(each_allocation_of_a_model_may_fail, reset, run_close_engine),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);

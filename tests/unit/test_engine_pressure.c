@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "engine_run.h"
 #include "fake_backend.h"
 
@@ -240,6 +241,82 @@ static void k3_a_slow_reader_lends_its_pages(void **state) {
     free_outcomes();
 }
 
+/* A token that only row `of` ever sees; -1 if there is none. */
+static int32_t own_token(uint32_t of, uint32_t n) {
+    for (uint32_t k = 20; k < want[of].ids_n; k++) {
+        int found = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            for (uint32_t j = 0; j < want[i].ids_n; j++) found += want[i].ids[j] == want[of].ids[k];
+            for (uint32_t j = 0; j < 40 + i; j++) found += prompts[i][j] == want[of].ids[k];
+        }
+        if (found == 1) return want[of].ids[k];
+    }
+    return -1;
+}
+
+static void assert_prefix(const struct outcome *short_one, const struct outcome *whole) {
+    assert_true(short_one->ids_n < whole->ids_n);
+    assert_memory_equal(short_one->ids, whole->ids, short_one->ids_n * sizeof(int32_t));
+}
+
+/* F1, F3: of eight rows one meets NaN, one finds no memory, one is cancelled while an iteration runs, one is dropped by
+ * its reader. The other four are what they are alone, the failed ones are beginnings of what they are alone, and every
+ * page comes back. */
+static void f1_poisoned_rows_leave_their_neighbours_alone(void **state) {
+    NEEDS_MODEL;
+    cohort_request q;
+    cohort_id id[ROWS];
+    cohort_engine *engine = open_engine(ROWS, 8192, 1);
+    memset(want, 0, sizeof(want));
+    memset(got, 0, sizeof(got));
+    for (uint32_t i = 0; i < ROWS; i++) {
+        make_request(i, 40 + i, 300, &q);
+        run_request(engine, &q, &want[i]);
+    }
+    fake_backend.poison = own_token(1, ROWS);
+    assert_true(fake_backend.poison >= 0);
+    fake_backend.delay_us = 300;
+    for (uint32_t i = 0; i < ROWS; i++) {
+        make_request(i, 40 + i, 300, &q);
+        id[i] = run_submit(engine, &q);
+    }
+    cohort_metrics m;
+    RUN_UNTIL((cohort_metrics_get(engine, &m), m.generated_tokens > 10 * ROWS));
+    fake_backend.hold = 1;
+    usleep(5000); /* an iteration runs and cannot end */
+    cohort_cancel(engine, id[2]);
+    cohort_drop(engine, id[3]);
+    fake_backend.hold = 0;
+    RUN_UNTIL((cohort_metrics_get(engine, &m), m.requests_cancelled == 2));
+    uint64_t failed = m.requests_failed;
+    mem_fail_at(1, 0); /* the next allocation is some row's: its tokens or its ring */
+    RUN_UNTIL((cohort_metrics_get(engine, &m), m.requests_failed > failed));
+    mem_fail_at(0, 0);
+    uint32_t whole = 0, starved = 0;
+    for (uint32_t i = 0; i < ROWS; i++) {
+        if (i == 3) continue;
+        run_finish(engine, id[i], &got[i]);
+        if (got[i].finish == COHORT_FINISH_LENGTH) {
+            outcome_assert_equal(&got[i], &want[i], "a neighbour of poisoned rows");
+            whole++;
+            continue;
+        }
+        assert_prefix(&got[i], &want[i]);
+        if (i == 2)
+            assert_int_equal(got[i].finish, COHORT_FINISH_CANCELLED);
+        else
+            assert_int_equal(got[i].finish, COHORT_FINISH_ERROR);
+        starved += got[i].error == COHORT_E_MEMORY;
+    }
+    assert_int_equal(starved, 1);
+    assert_true(whole >= 4);
+    assert_true(got[1].error == COHORT_E_NUMERIC || got[1].error == COHORT_E_MEMORY);
+    fake_backend.poison = -1;
+    assert_pages_are_back(engine);
+    run_close(0);
+    free_outcomes();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(k3_preempted_rows_resume_with_the_same_bytes, reset, run_close_engine),
@@ -247,6 +324,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(k3_a_budget_of_1024_tokens, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(q5_a_preempted_row_can_be_cancelled, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(k3_a_slow_reader_lends_its_pages, reset, run_close_engine),
+        cmocka_unit_test_setup_teardown(f1_poisoned_rows_leave_their_neighbours_alone, reset, run_close_engine),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

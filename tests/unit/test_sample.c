@@ -220,7 +220,7 @@ static void draws_follow_the_distribution(void **state) {
     expect_distribution(&t2p80, 5, (double[]){0, sqrt(0.4) / sum, 0, sqrt(0.25) / sum, sqrt(0.2) / sum});
 }
 
-static void streams_and_seeds_are_apart(void **state) {
+static void d3_streams_and_seeds_are_apart(void **state) {
     for (uint32_t i = 0; i < 1000; i++) row[i] = 0;
     struct sample_params a = params(1, 0, 1, 0), b = a, c = a;
     b.stream = 1;
@@ -236,7 +236,7 @@ static void streams_and_seeds_are_apart(void **state) {
 }
 
 /* ---- edges ---- */
-static void greedy_takes_the_lowest_of_equals(void **state) {
+static void d3_greedy_takes_the_lowest_of_equals(void **state) {
     struct sample_params p = params(0, 0, 1, 0);
     for (uint32_t i = 0; i < 100; i++) row[i] = i == 41 || i == 77 ? 5.0f : 1.0f;
     assert_int_equal(draw(&p, 0, 100).token, 41);
@@ -278,7 +278,7 @@ static void no_finite_logits_is_no_token(void **state) {
     assert_int_equal(draw(&hot, 0, 64).token, 9);
 }
 
-static void logprobs_are_those_of_the_whole_row(void **state) {
+static void d4_logprobs_are_those_of_the_whole_row(void **state) {
     uint64_t random = 5;
     fill_row(5000, 0, &random);
     row[100] = row[4000] = 60; /* the best, twice */
@@ -385,9 +385,9 @@ static int close_ops(void **state) { return 0; }
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_the_same_alone_and_in_a_row), cmocka_unit_test(equals_the_naive_sampler),
-        cmocka_unit_test(draws_follow_the_distribution),           cmocka_unit_test(streams_and_seeds_are_apart),
-        cmocka_unit_test(greedy_takes_the_lowest_of_equals),       cmocka_unit_test(no_finite_logits_is_no_token),
-        cmocka_unit_test(logprobs_are_those_of_the_whole_row),     cmocka_unit_test(short_rows_have_short_lists),
+        cmocka_unit_test(draws_follow_the_distribution),           cmocka_unit_test(d3_streams_and_seeds_are_apart),
+        cmocka_unit_test(d3_greedy_takes_the_lowest_of_equals),       cmocka_unit_test(no_finite_logits_is_no_token),
+        cmocka_unit_test(d4_logprobs_are_those_of_the_whole_row),     cmocka_unit_test(short_rows_have_short_lists),
         cmocka_unit_test(ranges_are_checked_on_both_sides),
     };
     return cmocka_run_group_tests(tests, open_ops, close_ops);
