@@ -172,7 +172,7 @@ static void an_end_needs_no_memory(void **state) {
     ring_deinit(&ring); /* with a record in it */
 }
 
-enum { PASSED = 40000 };
+enum { PASSED = 20000 };
 
 static void *reader(void *arg) {
     for (uint32_t i = 0; i < PASSED;) i += (uint32_t)pop(i);
