@@ -378,7 +378,6 @@ static void x2_exclusive_work_waits_for_a_drain(void **state) {
         struct outcome want[4], got[4];
         cohort_id id[4];
         cohort_request q;
-        cohort_event event;
         memset(got, 0, sizeof(got));
         for (uint32_t i = 0; i < 4; i++) {
             make_request(i, 30 + 10 * (i % 2), &q);
@@ -389,8 +388,7 @@ static void x2_exclusive_work_waits_for_a_drain(void **state) {
             make_request(i, 30 + 10 * (i % 2), &q);
             id[i] = run_submit(engine, &q);
         }
-        while (cohort_next(engine, id[1], &event) != COHORT_OK) cohort_wait(engine, id[1], -1);
-        assert_int_equal(event.token, want[1].ids[0]);
+        RUN_UNTIL((run_take(engine, id[1], &got[1]), got[1].ids_n > 0));
         struct job job = {0};
         add(engine, COHORT_TASK_EXCLUSIVE, &job);
         ASSERT_RAN(&job, COHORT_OK);
@@ -399,7 +397,7 @@ static void x2_exclusive_work_waits_for_a_drain(void **state) {
         assert_int_equal(job.generated, 3 * (30 + 40)); /* all four alone before, and the two that were admitted */
         for (uint32_t i = 0; i < 4; i++) {
             run_finish(engine, id[i], &got[i]);
-            if (i != 1) outcome_assert_equal(&want[i], &got[i], "a row around exclusive work");
+            outcome_assert_equal(&want[i], &got[i], "a row around exclusive work");
             outcome_free(&want[i]);
             outcome_free(&got[i]);
         }
