@@ -19,7 +19,7 @@ struct cli_options {
     int no_pipeline;
     /* server */
     const char *host, *api_key, *alias;
-    int64_t port, drain_seconds;
+    int64_t port, drain_seconds, request_timeout;
     /* one request */
     const char *prompt, *file;
     int64_t predict, top_k, seed;

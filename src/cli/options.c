@@ -58,6 +58,8 @@ static const struct option table[] = {
     {'s', "--api-key", TEXT, AT(api_key), 0, 0, "key that clients must send"},
     {'s', "-a --alias", TEXT, AT(alias), 0, 0, "model name in the API"},
     {'s', "--drain-seconds", INTEGER, AT(drain_seconds), 0, 86400, "time for running requests after SIGTERM"},
+    {'s', "--request-timeout", INTEGER, AT(request_timeout), 0, 4000000,
+     "seconds that a request may take, waiting included; 0: any"},
     {'r', "-p --prompt", TEXT, AT(prompt), 0, 0, "the prompt"},
     {'r', "-f --file", TEXT, AT(file), 0, 0, "read the prompt from a file (- for standard input)"},
     {'r', "-n --n-predict --predict", INTEGER, AT(predict), -1, 1 << 24,

@@ -31,7 +31,7 @@ static void wake(struct cohort_engine *e) {
 static int is_drained(const struct cohort_engine *e) {
     struct sched_counts counts;
     sched_get_counts(e->sched, &counts);
-    return !e->unread && counts.preparing + counts.running + counts.ending + counts.in_flight == 0;
+    return !e->unread && counts.preparing + counts.running + counts.preempted + counts.ending + counts.in_flight == 0;
 }
 
 int tasks_due(const struct cohort_engine *e) {
