@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """`make bench-streams`: what an open stream costs the server's memory while nothing is sent on it.
 
-usage: streams.py [-n 1000] [--model default] [--words 24] [--tokens 8] [--threads 2] [--no-running] [--out FILE]
+usage: streams.py [-n 1000] [--model default] [--words 24] [--tokens 16] [--threads 2] [--no-running] [--out FILE]
 
 Opens n streamed completions against servers of its own, twice, and prints one JSON line:
 
   waiting   one row runs, the others wait in line; then every client goes away
-  running   n rows run; measured between two tokens, when each has had some; then all are read to their end
+  running   n rows run, from prompts of one token; measured between two tokens, when each has had some and none has ended; then
+            all are read to their end
 
 Bytes are growth of resident memory since before the first stream, divided by n. Kept apart (`state_bytes`, not divided) is what grew in
 mappings above malloc's largest (64 MiB): keys and values, which belong to tokens and not to streams. Either way gauges must return to 0.
@@ -92,9 +93,9 @@ class Stream:
             pass
 
 
-async def open_all(port, args, tokens):
-    # The line: once the head of each reply is there, every request has its place.
-    streams, gate = [Stream(port, load.prompt(i, args.words), tokens) for i in range(args.n)], asyncio.Semaphore(OPEN_AT_ONCE)
+async def open_all(port, prompts, tokens):
+    """The streams, once the head of each reply is there, and tasks that read them."""
+    streams, gate = [Stream(port, prompt, tokens) for prompt in prompts], asyncio.Semaphore(OPEN_AT_ONCE)
 
     async def one(stream):
         async with gate:
@@ -112,7 +113,7 @@ async def warm_up(port, args):
 async def waiting(server, args):
     await warm_up(server.port, args)
     before = resident(server.process.pid)
-    streams, tasks = await open_all(server.port, args, args.context - 200)
+    streams, tasks = await open_all(server.port, [load.prompt(i, args.words) for i in range(args.n)], args.context - 200)
     await until("all but one wait", lambda: gauges(server.port)["cohort_rows_waiting"] == args.n - 1)
     after = resident(server.process.pid)
     for stream in streams:
@@ -125,9 +126,11 @@ async def waiting(server, args):
 async def running(server, args):
     await warm_up(server.port, args)
     before = resident(server.process.pid)
-    streams, tasks = await open_all(server.port, args, args.tokens)
-    await until("every stream has had text", lambda: all(stream.pieces >= 2 for stream in streams))
+    streams, tasks = await open_all(server.port, [[1000 + i] for i in range(args.n)], args.tokens)
+    await until("every stream has had text", lambda: all(stream.pieces for stream in streams))
     after = resident(server.process.pid)
+    if any(stream.ended for stream in streams):
+        sys.exit("a stream ended before all had begun: more --tokens")
     await asyncio.gather(*tasks)
     wrong = [stream for stream in streams if stream.failed or not stream.ended]
     if wrong:
@@ -137,7 +140,7 @@ async def running(server, args):
 
 
 def measure(args, how, rows):
-    kv_tokens = rows * 256 + args.context
+    kv_tokens = rows * 64 + args.context
     command = [common.BUILD / "cohort", "serve", "-m", args.model.path, "-t", args.threads, "-np", rows, "--queue", args.n, "-c", args.context,
                "--kv-tokens", kv_tokens]
     with load.Server(command) as server:
@@ -150,7 +153,7 @@ def main():
     parser.add_argument("-n", type=int, default=1000)
     parser.add_argument("--model", default="default")
     parser.add_argument("--words", type=int, default=24)
-    parser.add_argument("--tokens", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--context", type=int, default=1200)
     parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
     parser.add_argument("--no-running", action="store_true", help="which takes a minute or two")
