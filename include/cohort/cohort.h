@@ -168,9 +168,10 @@ COHORT_API void cohort_engine_options_defaults(cohort_engine_options *options);
  * (E_UNSUPPORTED). `options` NULL: the defaults. E_UNSUPPORTED names a tensor type that is not implemented. */
 COHORT_API int cohort_engine_open(cohort_model *model, const cohort_engine_options *options, cohort_engine **out,
                                   cohort_error *err);
-/* Refuses new work; running requests go on. Returns at once. */
+/* Refuses new work; requests and tasks that are there go on. (Under a hold, waiting requests stay in line: let go of it
+ * to let them end.) Returns at once. */
 COHORT_API void cohort_engine_drain(cohort_engine *engine);
-/* 1 once nothing waits or runs. */
+/* 1 once no request and no task waits or runs. */
 COHORT_API int cohort_engine_idle(const cohort_engine *engine);
 /* Drains for at most `grace_ms`, cancels what is left, joins the thread and frees the handle. NULL is allowed. */
 COHORT_API void cohort_engine_close(cohort_engine *engine, uint32_t grace_ms);
@@ -315,15 +316,17 @@ enum {
     COHORT_TASK_EXCLUSIVE /* admission is held, what was admitted ends, it runs, admission goes on */
 };
 enum { COHORT_TASKS_MAX = 64 /* not run yet */ };
-/* Runs `run` once: on the engine thread with COHORT_OK at its boundary, or with the code why it never will (E_CANCELLED
- * after cohort_task_cancel, E_CLOSED when the engine closes or fails). It must be brief and may submit or cancel, but
- * not wait for the engine. E_BUSY with COHORT_TASKS_MAX pending, E_CLOSED; `run` is not called then. `out` may be NULL.
- */
+/* Calls `run` once, always on the engine thread: with COHORT_OK at its boundary, or with the code why it never will run
+ * (E_CANCELLED after cohort_task_cancel, E_CLOSED when the engine closes or fails). It must be brief and may reserve,
+ * submit, cancel and add tasks, but not wait for the engine or close it. Exclusive tasks run in the order in which they
+ * were added; read tasks do not wait for them. E_BUSY with COHORT_TASKS_MAX pending, E_CLOSED also while draining;
+ * `run` is not called then. `out` may be NULL. */
 COHORT_API int cohort_task_add(cohort_engine *engine, int kind, void (*run)(void *user, int code), void *user,
                                cohort_task *out, cohort_error *err);
-/* A task that has not begun is not run. Unknown ones are ignored. */
+/* A task that has not begun is not run: it hears of it at the next boundary, with E_CANCELLED. Others are ignored. */
 COHORT_API void cohort_task_cancel(cohort_engine *engine, cohort_task task);
-/* Holds admission (waiting requests stay in line, admitted ones go on), or lets it go on. */
+/* Holds admission (waiting requests stay in line, admitted ones go on), or lets it go on. Apart from the holds of
+ * exclusive tasks: either keeps admission held. */
 COHORT_API void cohort_engine_hold(cohort_engine *engine, int hold);
 
 /* ---- Sight ---- */

@@ -20,7 +20,7 @@ struct cli_options {
     const char *trace;
     /* server */
     const char *host, *api_key, *alias;
-    int64_t port, drain_seconds;
+    int64_t port, drain_seconds, request_timeout;
     int verbose;
     /* top */
     double interval;

@@ -66,6 +66,7 @@ int cmd_serve(const struct cli_options *options) {
         .model_name = model_name(options),
         .drain_s = (uint32_t)options->drain_seconds,
         .verbose = options->verbose,
+        .request_timeout_s = (uint32_t)options->request_timeout,
     };
     struct loading l = {.options = options};
     cohort_error error = {0};

@@ -60,6 +60,8 @@ static const struct option table[] = {
     {'s', "--api-key", TEXT, AT(api_key), 0, 0, "key that clients must send"},
     {'s', "-a --alias", TEXT, AT(alias), 0, 0, "model name in the API"},
     {'s', "--drain-seconds", INTEGER, AT(drain_seconds), 0, 86400, "time for running requests after SIGTERM"},
+    {'s', "--request-timeout", INTEGER, AT(request_timeout), 0, 4000000,
+     "seconds that a request may take, waiting included; 0: any"},
     {'s', "-v --verbose", FLAG, AT(verbose), 0, 0, "a report of the last second on standard error while anything runs"},
     {'v', "--host", TEXT, AT(host), 0, 0, "address of the server"},
     {'v', "--port", INTEGER, AT(port), 1, 65535, "its port"},

@@ -6,10 +6,20 @@
 #include "base/clock.h"
 #include "engine/internal.h"
 
+/* What does not fit into memory ends only its row (F1). */
 static void push(struct cohort_engine *e, struct row *row, struct ring_event *event, const cohort_logprob *top) {
     event->text_len = (uint32_t)e->text.len;
     assert(e->text.len <= e->text_max);
-    ring_push(&row->ring, event, top, e->text.data);
+    if (ring_push(&row->ring, event, top, e->text.data) == 0)
+        events_announce(e, row);
+    else
+        deliver_finish(e, row, COHORT_FINISH_ERROR, COHORT_E_MEMORY, "no memory for a request's output");
+}
+
+static void push_finish(struct cohort_engine *e, struct row *row) {
+    struct ring_event event = {.type = COHORT_EVENT_FINISH, .text_len = (uint32_t)e->text.len};
+    assert(e->text.len <= e->text_max);
+    ring_push_last(&row->ring, &event, e->text.data);
     events_announce(e, row);
 }
 
@@ -36,12 +46,13 @@ static void finish(struct cohort_engine *e, struct row *row, struct row_final *f
     fill_stats(e, row, &final->stats, now);
     row->final = *final;
     row->finished = 1;
+    deadlines_forget(e, row);
     if (row->sched) sched_finish(e->sched, row->sched);
     /* Before the event shows: its reader may submit the next request at once. */
     metrics_finish(e, row, now);
     spans_finished(e, row, now);
     inbox_give_place_back(e);
-    push(e, row, &(struct ring_event){.type = COHORT_EVENT_FINISH}, NULL);
+    push_finish(e, row);
 }
 
 void deliver_finish(struct cohort_engine *e, struct row *row, cohort_finish how, int code, const char *text) {
@@ -100,11 +111,14 @@ static void deliver_token(struct cohort_engine *e, struct row *row, const struct
                                .logprob = r->logprob,
                                .top_n = r->top_n};
     push(e, row, &event, r->top);
+    if (row->finished) return;
     if (stop >= 0) {
         final.stop_index = stop;
         finish(e, row, &final);
     } else if (row->generated == row->request.max_new) {
         deliver_finish(e, row, COHORT_FINISH_LENGTH, 0, NULL);
+    } else {
+        deadlines_text(e, row, now);
     }
 }
 

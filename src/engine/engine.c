@@ -151,6 +151,7 @@ static int open_rows(struct cohort_engine *e, cohort_error *err) {
     int code = filler ? buf_add(&e->text, filler, e->text_max) : COHORT_E_MEMORY;
     mem_free(filler);
     buf_clear(&e->text);
+    if (!code) code = deadlines_init(e);
     if (!code) code = events_init(e);
     return code ? err_set(err, code, NULL, "cannot make the event queue") : 0;
 }
@@ -186,6 +187,7 @@ static void engine_free(struct cohort_engine *e) {
     mem_free(e->slots);
     mem_free(e->rows);
     mem_free(e->drained);
+    deadlines_deinit(e);
     buf_free(&e->text);
     pthread_mutex_destroy(&e->lock);
     pthread_mutex_destroy(&e->ready_lock);
@@ -204,7 +206,7 @@ static void init_locks(struct cohort_engine *e) {
     pthread_mutex_init(&e->lock, NULL);
     pthread_mutex_init(&e->ready_lock, NULL);
     pthread_mutex_init(&e->metrics_lock, NULL);
-    pthread_cond_init(&e->wake, NULL);
+    pthread_cond_init(&e->wake, &monotonic);
     pthread_cond_init(&e->idle, &monotonic);
     pthread_condattr_destroy(&monotonic);
 }
@@ -257,7 +259,8 @@ static void wait_for_idle(struct cohort_engine *e, uint32_t grace_ms) {
         until.tv_nsec -= 1000000000;
     }
     int late = 0;
-    while (!late && e->active > 0 && !e->failure.code) late = pthread_cond_timedwait(&e->idle, &e->lock, &until);
+    while (!late && (e->active > 0 || e->tasks.n > 0) && !e->failure.code)
+        late = pthread_cond_timedwait(&e->idle, &e->lock, &until);
 }
 
 void cohort_engine_close(cohort_engine *e, uint32_t grace_ms) {

@@ -85,7 +85,7 @@ static void release(struct cohort_engine *e, struct row *row, uint64_t id) {
     ring_pop(&row->ring, row->held);
     row->held = NULL;
     if (!atomic_load(&row->paused) || !row_has_room(row)) return;
-    if (ring_room(&row->ring) >= row->ring.size / 2 || ring_empty(&row->ring)) inbox_want(e, row, id, WANT_RESUME);
+    if (ring_room(&row->ring) >= row->ring.limit / 2 || ring_empty(&row->ring)) inbox_want(e, row, id, WANT_RESUME);
 }
 
 static void fill_event(const struct row *row, const struct ring_event *record, cohort_event *out) {

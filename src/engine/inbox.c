@@ -2,7 +2,9 @@
  * requests are filled and freed outside it, by the one thread that has the handle then. The inbox is a list of handles,
  * each at most once with the set of what is wanted of it, so it needs no bound of its own. */
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "engine/internal.h"
 
@@ -42,7 +44,7 @@ static void handle_put(struct cohort_engine *e, struct row *row) {
     e->free_first = index_of(e, row);
 }
 
-static int closed_error(const struct cohort_engine *e, cohort_error *err) {
+int inbox_closed_error(const struct cohort_engine *e, cohort_error *err) {
     if (e->failure.code) return err_set(err, COHORT_E_CLOSED, NULL, "the engine has stopped: %s", e->failure.text);
     return err_set(err, COHORT_E_CLOSED, NULL, "the engine is closing and takes no new work");
 }
@@ -88,10 +90,20 @@ void inbox_want(struct cohort_engine *e, struct row *row, uint64_t id, uint8_t w
     pthread_mutex_unlock(&e->lock);
 }
 
+/* Sleeps until something is wanted or the earliest deadline has passed. Under lock. */
+static void sleep_until_wanted(struct cohort_engine *e) {
+    uint64_t due = deadlines_next(e); /* only the engine thread, which sleeps, changes it */
+    struct timespec until = {.tv_sec = (time_t)(due / 1000000), .tv_nsec = (long)(due % 1000000) * 1000};
+    int late = 0;
+    while (!late && e->inbox_first == ROW_NONE && !e->stopping && !tasks_due(e))
+        late = due == DUE_NEVER ? pthread_cond_wait(&e->wake, &e->lock)
+                                : pthread_cond_timedwait(&e->wake, &e->lock, &until) == ETIMEDOUT;
+}
+
 int inbox_drain(struct cohort_engine *e, int may_sleep) {
     int n = 0;
     pthread_mutex_lock(&e->lock);
-    while (may_sleep && e->inbox_first == ROW_NONE && !e->stopping) pthread_cond_wait(&e->wake, &e->lock);
+    if (may_sleep) sleep_until_wanted(e);
     while (e->inbox_first != ROW_NONE) {
         struct row *row = &e->rows[e->inbox_first];
         e->inbox_first = row->inbox_next;
@@ -111,7 +123,7 @@ int cohort_reserve(struct cohort_engine *e, cohort_ticket *out, cohort_error *er
     pthread_mutex_lock(&e->lock);
     uint32_t places = e->options.rows + e->options.queue;
     if (e->draining) {
-        code = closed_error(e, err);
+        code = inbox_closed_error(e, err);
     } else if (e->places == places) {
         code = err_set(err, COHORT_E_BUSY, NULL, "all %u places (%u rows and a line of %u) are taken", places,
                        e->options.rows, e->options.queue);
@@ -152,13 +164,13 @@ int cohort_submit(struct cohort_engine *e, cohort_ticket ticket, const cohort_re
     }
     row->state = HANDLE_FILLING;
     e->active++;
-    int code = e->draining ? closed_error(e, err) : 0;
+    int code = e->draining ? inbox_closed_error(e, err) : 0;
     pthread_mutex_unlock(&e->lock);
 
     if (!code) code = row_fill(e, row, request, err);
     if (!code) metrics_submitted(e);
     pthread_mutex_lock(&e->lock);
-    if (!code && e->failure.code) code = closed_error(e, err);
+    if (!code && e->failure.code) code = inbox_closed_error(e, err);
     if (code) {
         give_place_back(e);
         handle_free(e, row);
@@ -201,7 +213,7 @@ void cohort_engine_drain(struct cohort_engine *e) {
 int cohort_engine_idle(const struct cohort_engine *engine) {
     struct cohort_engine *e = (struct cohort_engine *)engine; /* only the lock is written */
     pthread_mutex_lock(&e->lock);
-    int idle = e->active == 0;
+    int idle = e->active == 0 && e->tasks.n == 0;
     pthread_mutex_unlock(&e->lock);
     return idle;
 }

@@ -25,6 +25,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "engine/ring.h"
+#include "engine/tasks.h"
 #include "engine/trace.h"
 #include "format/gguf.h"
 #include "model/model.h"
@@ -69,7 +70,9 @@ struct row_request {
     const struct detok_stop *stops;
     uint32_t prompt_n, stop_ids_n, stops_n;
     uint32_t max_new;
-    uint32_t chunk_max; /* so that the events of an iteration's prompt tokens fit the ring; 0: any */
+    uint32_t chunk_max; /* as asked for, and so that the events of an iteration's prompt tokens fit; 0: any */
+    uint32_t cuts_n, cuts[COHORT_SNAPSHOTS_MAX]; /* P7: a chunk ends at these positions */
+    uint32_t timeout_ms, max_predict_ms;         /* 0: none */
     uint8_t ignore_eos, prompt_logprobs;
     struct sample_params sample;
     uint32_t ring_need; /* free bytes of the ring without which no more iterations are planned */
@@ -103,8 +106,11 @@ struct row {
     uint32_t tokens_n, tokens_cap;
     sched_row sched; /* 0: not handed to the scheduler yet */
     uint8_t finished;
-    uint8_t span; /* enum trace_phase; of traced rows only */
+    uint8_t span;    /* enum trace_phase; of traced rows only */
+    uint8_t newline; /* one was generated */
     uint32_t generated;
+    uint64_t due_us;   /* when it ends by itself, DUE_NEVER: not */
+    uint32_t due_heap; /* its place among those that do (deadlines.c) */
     struct detok detok;
     uint64_t admitted_us, first_us, last_us; /* first and last token; 0: not yet */
 
@@ -174,10 +180,12 @@ struct cohort_engine {
     unsigned turn;
     struct buf text;       /* of the event being made; as large as it can get */
     uint64_t last_wait_us; /* when the last batch ended; 0: nothing has run since the engine slept */
+    struct row **due;      /* a heap (deadlines.c) */
+    uint32_t due_n;
 
     pthread_mutex_t lock;
-    pthread_cond_t wake; /* the inbox got something, or `stopping` */
-    pthread_cond_t idle; /* `active` fell to 0 */
+    pthread_cond_t wake; /* the inbox got something, a task or the hold did, or `stopping` */
+    pthread_cond_t idle; /* `active` or the number of tasks fell to 0 */
     /* under lock */
     uint32_t free_first, inbox_first, inbox_last;
     uint32_t places; /* taken: reserved or not finished */
@@ -185,6 +193,7 @@ struct cohort_engine {
     int draining, stopping;
     cohort_error failure;    /* code 0: none. Why the loop cannot go on */
     struct drained *drained; /* the engine thread's, filled under lock */
+    struct tasks tasks;
 
     pthread_mutex_t ready_lock;
     uint32_t *ready; /* ring of handle indices, each at most once */
@@ -198,17 +207,20 @@ struct cohort_engine {
     struct trace *trace; /* NULL: none */
 };
 
-#define ROW_NONE UINT32_MAX
+#define ROW_NONE  UINT32_MAX
+#define DUE_NEVER UINT64_MAX
 
 /* inbox.c: handles, places, and what API threads want. */
 struct row *inbox_find(struct cohort_engine *e, uint64_t id); /* NULL if the handle is not (or no more) this one */
-/* Collects what is wanted into e->drained and returns how many; sleeps until there is something if `may_sleep`.
- * -1: the thread must end. */
+/* Collects what is wanted into e->drained and returns how many; sleeps until there is something, a task can run, or a
+ * deadline has passed, if `may_sleep`. -1: the thread must end. */
 int inbox_drain(struct cohort_engine *e, int may_sleep);
 void inbox_want(struct cohort_engine *e, struct row *row, uint64_t id, uint8_t wants);
 void inbox_give_place_back(struct cohort_engine *e);
 /* The engine thread has done with the row: its handle is ENDED, or FREE if it was dropped. */
 void inbox_end(struct cohort_engine *e, struct row *row);
+/* Why no new work is taken; under lock. */
+int inbox_closed_error(const struct cohort_engine *e, cohort_error *err);
 /* Refuses all work from now on. */
 void inbox_fail(struct cohort_engine *e, const cohort_error *cause);
 
@@ -231,6 +243,16 @@ void deliver_iteration(struct cohort_engine *e, struct iteration *it);
 /* Makes the finish event of a row that has none yet. `code` and `text` for COHORT_FINISH_ERROR. */
 void deliver_finish(struct cohort_engine *e, struct row *row, cohort_finish finish, int code, const char *text);
 
+/* deadlines.c: rows that end by themselves. Engine thread. */
+int deadlines_init(struct cohort_engine *e);
+void deadlines_deinit(struct cohort_engine *e);
+void deadlines_submitted(struct cohort_engine *e, struct row *row); /* the scheduler has it: its timeout counts */
+/* A token's text, in e->text, was delivered at `now`: behind a newline its prediction limit counts, and may end it. */
+void deadlines_text(struct cohort_engine *e, struct row *row, uint64_t now);
+void deadlines_forget(struct cohort_engine *e, struct row *row); /* it finishes */
+uint64_t deadlines_next(const struct cohort_engine *e);          /* DUE_NEVER: none */
+void deadlines_run(struct cohort_engine *e, uint64_t now);       /* ends every row whose time is over */
+
 /* events.c: what readers see. */
 int events_init(struct cohort_engine *e);
 void events_deinit(struct cohort_engine *e);
@@ -251,6 +273,7 @@ void spans_iteration(struct cohort_engine *e, const struct iteration *it, uint64
 /* metrics.c */
 void metrics_submitted(struct cohort_engine *e);
 void metrics_refused(struct cohort_engine *e);
+void metrics_task(struct cohort_engine *e); /* one ran */
 void metrics_admitted(struct cohort_engine *e, const struct row *row);
 void metrics_token(struct cohort_engine *e, const struct row *row, uint64_t now_us);
 void metrics_finish(struct cohort_engine *e, const struct row *row, uint64_t now_us);

@@ -5,7 +5,8 @@
  *
  * Nothing is in flight between turns. A pipelined plan is made from lengths alone, before anybody has read the tokens
  * of the iteration before; rows that turn out to have ended there run once too often, and deliver.c drops what they
- * made. With nothing to plan and nothing to deliver the thread sleeps until the inbox gets something. */
+ * made. With nothing to plan and nothing to deliver the thread sleeps until the inbox gets something, a task can run or
+ * a deadline passes. */
 #include <assert.h>
 
 #include "base/clock.h"
@@ -28,6 +29,7 @@ static void submit_row(struct cohort_engine *e, struct row *row) {
         return;
     }
     row->sched = name;
+    deadlines_submitted(e, row);
     e->by_sched[sched_row_index(name)] = row;
 }
 
@@ -118,6 +120,7 @@ static void fail_engine(struct cohort_engine *e, int code) {
     int n = inbox_drain(e, 0);
     take_wants(e, n < 0 ? 0 : n);
     finish_all(e, COHORT_FINISH_ERROR, COHORT_E_INTERNAL, cause.text);
+    tasks_end(e);
     while (inbox_drain(e, 1) >= 0)
         ;
 }
@@ -181,6 +184,8 @@ void *loop_main(void *engine) {
         if (!worked) metrics_awake(e);
         uint64_t begin = clock_us();
         take_wants(e, n);
+        deadlines_run(e, begin);
+        tasks_boundary(e);
         worked = turn(e, begin);
         if (worked < 0) {
             fail_engine(e, worked);
@@ -188,5 +193,6 @@ void *loop_main(void *engine) {
         }
     }
     finish_all(e, COHORT_FINISH_CANCELLED, COHORT_E_CANCELLED, "the engine is closed");
+    tasks_end(e);
     return NULL;
 }

@@ -30,6 +30,12 @@ void metrics_refused(struct cohort_engine *e) {
     pthread_mutex_unlock(&e->metrics_lock);
 }
 
+void metrics_task(struct cohort_engine *e) {
+    pthread_mutex_lock(&e->metrics_lock);
+    e->metrics.tasks_run++;
+    pthread_mutex_unlock(&e->metrics_lock);
+}
+
 void metrics_admitted(struct cohort_engine *e, const struct row *row) {
     pthread_mutex_lock(&e->metrics_lock);
     add(&e->metrics.queue_s, row->admitted_us - row->request.submitted_us);
@@ -61,6 +67,7 @@ void metrics_finish(struct cohort_engine *e, const struct row *row, uint64_t now
         break;
     case COHORT_FINISH_ERROR:
         m->requests_failed++;
+        m->requests_timed_out += row->final.error.code == COHORT_E_TIMEOUT;
         break;
     }
     add(&m->e2e_s, now_us - row->request.submitted_us);

@@ -89,20 +89,44 @@ static int check_lengths(const struct cohort_engine *e, struct row_request *r, c
     return fits(e, r, r->max_new, err);
 }
 
+static uint32_t best_n(const struct row_request *r) {
+    return r->sample.logprobs > 0 ? (uint32_t)r->sample.logprobs : 0;
+}
+
 /* How many prompt tokens an iteration may take so that their events fit, and what must be free to go on: the results in
- * flight, those of one more iteration, the finish event, and what a record that does not fit the ring's end skips. */
-static void size_ring(const struct cohort_engine *e, struct row_request *r) {
-    uint32_t best_n = r->sample.logprobs > 0 ? (uint32_t)r->sample.logprobs : 0;
-    uint32_t token = ring_event_bytes(best_n, e->text_max), finish = ring_event_bytes(0, e->text_max);
-    uint32_t fixed = 3 * token + finish;
+ * flight and those of one more iteration. */
+static void size_ring(const struct cohort_engine *e, struct row_request *r, uint32_t chunk_max) {
+    uint32_t fixed = 2 * ring_event_bytes(best_n(r), e->text_max);
     assert(fixed < e->options.ring_bytes);
     r->ring_need = fixed;
-    r->chunk_max = 0;
+    r->chunk_max = chunk_max;
     if (!r->prompt_logprobs) return;
-    uint32_t each = ring_event_bytes(best_n, 0);
-    r->chunk_max = (e->options.ring_bytes - fixed) / 4 / each;
-    assert(r->chunk_max > 0);
+    uint32_t each = ring_event_bytes(best_n(r), 0), most = (e->options.ring_bytes - fixed) / 4 / each;
+    assert(most > 0);
+    if (r->chunk_max == 0 || r->chunk_max > most) r->chunk_max = most;
     r->ring_need = fixed + 2 * r->chunk_max * each;
+}
+
+static int make_ring(const struct cohort_engine *e, struct row *row) {
+    uint32_t token = ring_event_bytes(best_n(&row->request), e->text_max), finish = ring_event_bytes(0, e->text_max);
+    return ring_init(&row->ring, e->options.ring_bytes, token, finish);
+}
+
+/* P7: where a chunk of the prompt ends exactly. */
+static int take_cuts(struct row_request *r, const cohort_request *q, cohort_error *err) {
+    if (q->snapshot_at_n > COHORT_SNAPSHOTS_MAX)
+        return err_set(err, COHORT_E_ARGUMENT, "snapshot_at", "%zu snapshot positions; at most %d are allowed",
+                       q->snapshot_at_n, COHORT_SNAPSHOTS_MAX);
+    uint32_t before = 0;
+    for (size_t i = 0; i < q->snapshot_at_n; i++) {
+        if (q->snapshot_at[i] <= before || q->snapshot_at[i] > r->prompt_n)
+            return err_set(err, COHORT_E_ARGUMENT, "snapshot_at",
+                           "snapshot_at[%zu] is %u; positions ascend from 1 to the prompt's length of %u", i,
+                           q->snapshot_at[i], r->prompt_n);
+        before = r->cuts[i] = q->snapshot_at[i];
+    }
+    r->cuts_n = (uint32_t)q->snapshot_at_n;
+    return 0;
 }
 
 static int copy(struct row_request *r, const cohort_request *q) {
@@ -154,6 +178,8 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
                               .ignore_eos = q->ignore_eos != 0,
                               .user = q->user,
                               .submitted_us = clock_us(),
+                              .timeout_ms = q->timeout_ms,
+                              .max_predict_ms = q->max_predict_ms,
                               .sample = {.temperature = q->sampling.temperature,
                                          .top_k = q->sampling.top_k,
                                          .top_p = q->sampling.top_p,
@@ -161,19 +187,21 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
                                          .seed = q->sampling.has_seed ? q->sampling.seed : rng_entropy(),
                                          .stream = q->sampling.choice,
                                          .logprobs = q->logprobs}};
-    size_ring(e, r);
+    size_ring(e, r, q->chunk_max);
     code = check_lengths(e, r, q, err);
     if (!code) code = check_ids(e, q->prompt, q->prompt_n, "prompt", err);
     if (!code) code = check_ids(e, q->stop_ids, q->stop_ids_n, "stop_ids", err);
+    if (!code) code = take_cuts(r, q, err);
     if (code) return code;
-    if (copy(r, q) || copy_prompt(row, q) || ring_init(&row->ring, e->options.ring_bytes)) {
+    if (copy(r, q) || copy_prompt(row, q) || make_ring(e, row)) {
         row_clear(row);
         return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a request of %u prompt tokens", r->prompt_n);
     }
     row->final = (struct row_final){.stop_token = -1, .stop_index = -1};
     row->sched = 0;
-    row->finished = 0;
+    row->finished = row->newline = 0;
     row->generated = 0;
+    row->due_us = DUE_NEVER;
     row->admitted_us = row->first_us = row->last_us = 0;
     /* The answer goes on from the prompt's text, so it keeps its leading space. */
     detok_init(&row->detok, e->model->tokenizer, r->stops, r->stops_n, 0);

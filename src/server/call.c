@@ -42,6 +42,19 @@ static void stop_watching(struct call *call) {
     call->watch = NULL;
 }
 
+/* What the request said is in the engine, or of no use any more: a stream that waits for its turn costs little. */
+static void forget_body(struct call *call) {
+    for (size_t i = 0; i < call->prompts_n; i++) {
+        mem_free(call->prompts[i].ids);
+        call->prompts[i] = (struct prompt){0};
+    }
+    free(call->params.messages);
+    call->params.messages = NULL;
+    call->params.stops_n = 0; /* they lie in the body */
+    json_decref(call->body);
+    call->body = NULL;
+}
+
 static void call_free(struct call *call) {
     struct server *server = call->server;
     for (size_t i = 0; i < call->choices_n; i++) {
@@ -53,11 +66,9 @@ static void call_free(struct call *call) {
         buf_free(&choice->offsets);
         buf_free(&choice->tokens);
     }
-    for (size_t i = 0; i < call->prompts_n; i++) mem_free(call->prompts[i].ids);
+    forget_body(call);
     mem_free(call->prompts);
     mem_free(call->choices);
-    free(call->params.messages);
-    json_decref(call->body);
     stop_watching(call);
     if (call->prev)
         call->prev->next = call->next;
@@ -142,17 +153,23 @@ static void on_peer(evutil_socket_t fd, short what, void *argument) {
 
 /* Edge-triggered, so that bytes nobody reads do not keep the loop busy. That cannot be mixed with evhttp's own events
  * on one descriptor, hence the second one for the same socket. */
-static int watch_client(struct call *call) {
+static int watch_client(struct call *call, cohort_error *err) {
     struct evhttp_connection *connection = evhttp_request_get_connection(call->http);
     int fd = fcntl(bufferevent_getfd(evhttp_connection_get_bufferevent(connection)), F_DUPFD_CLOEXEC, 0);
-    if (fd < 0) return -1;
+    if (fd < 0) return err_set(err, COHORT_E_BUSY, NULL, "too many connections are open");
+    if (descriptors_scarce(fd)) {
+        close(fd);
+        evhttp_add_header(evhttp_request_get_output_headers(call->http), "Connection", "close");
+        return err_set(err, COHORT_E_BUSY, NULL, "too many connections are open");
+    }
     call->watch = event_new(call->server->base, fd, EV_READ | EV_CLOSED | EV_ET | EV_PERSIST, on_peer, call);
     if (!call->watch) {
         close(fd);
-        return -1;
+        return err_set(err, COHORT_E_MEMORY, NULL, "no memory to watch the connection");
     }
     evhttp_connection_set_closecb(connection, on_connection_closed, call);
-    return event_add(call->watch, NULL);
+    if (event_add(call->watch, NULL) == 0) return 0;
+    return err_set(err, COHORT_E_INTERNAL, NULL, "cannot watch the connection");
 }
 
 /* ---- writing ---- */
@@ -249,6 +266,10 @@ static void finish_whole(struct call *call) {
 
 /* ---- events ---- */
 
+static int time_is_over(const struct call *call, cohort_error *err) {
+    return err_set(err, COHORT_E_TIMEOUT, NULL, "the request's time of %u ms is over", call->params.timeout_ms);
+}
+
 /* Takes in one event; a code if the call cannot go on. */
 static int take_event(struct choice *choice, const cohort_event *event, cohort_error *err) {
     struct call *call = choice->call;
@@ -256,6 +277,7 @@ static int take_event(struct choice *choice, const cohort_event *event, cohort_e
         choice->finished = 1;
         choice->finish = event->finish;
         choice->stats = event->stats;
+        if (event->error == COHORT_E_TIMEOUT) return time_is_over(call, err);
         if (event->finish == COHORT_FINISH_ERROR)
             return err_set(err, event->error, NULL, "%s", event->error_text ? event->error_text : "");
         if (event->finish == COHORT_FINISH_CANCELLED)
@@ -331,8 +353,21 @@ static int prompt_ids(struct call *call, struct prompt *prompt, cohort_error *er
     return rc;
 }
 
+/* What is left of the request's time for the engine; E_TIMEOUT if nothing is. */
+static int time_left(const struct call *call, uint32_t *ms, cohort_error *err) {
+    uint64_t all_us = call->params.timeout_ms * 1000ull, gone_us = clock_us() - call->read_us;
+    *ms = 0;
+    if (all_us == 0) return 0;
+    if (gone_us >= all_us) return time_is_over(call, err);
+    *ms = (uint32_t)((all_us - gone_us + 999) / 1000);
+    return 0;
+}
+
 static int submit_choice(struct call *call, struct choice *choice, const struct prompt *prompt, cohort_error *err) {
     const struct params *p = &call->params;
+    uint32_t timeout_ms;
+    int code = time_left(call, &timeout_ms, err);
+    if (code) return code;
     cohort_request request;
     cohort_request_defaults(&request);
     request.prompt = prompt->ids;
@@ -348,6 +383,8 @@ static int submit_choice(struct call *call, struct choice *choice, const struct 
     request.logprobs = p->logprobs;
     memcpy(request.trace_id, call->trace.trace_id, sizeof request.trace_id);
     memcpy(request.trace_parent, call->trace.parent_id, sizeof request.trace_parent);
+    request.timeout_ms = timeout_ms;
+    request.max_predict_ms = p->max_predict_ms;
     request.user = choice;
     cohort_ticket ticket = choice->ticket;
     choice->ticket = 0;
@@ -366,6 +403,7 @@ static void tokenise_and_submit(struct pool_job *job) {
 static void after_submit(struct pool_job *job) {
     struct call *call = (struct call *)job;
     call->in_pool = 0;
+    forget_body(call);
     for (size_t i = 0; i < call->choices_n; i++)
         if (call->choices[i].id) server_map_add(call->server, &call->choices[i]);
     if (call->gone) {
@@ -415,6 +453,13 @@ static int make_choices(struct call *call, cohort_error *err) {
     return 0;
 }
 
+/* The smaller one of the request's and the server's limits counts. */
+static void limit_time(struct call *call) {
+    uint64_t limit_ms = call->server->options.request_timeout_s * 1000ull;
+    uint32_t *ms = &call->params.timeout_ms;
+    if (limit_ms && (*ms == 0 || *ms > limit_ms)) *ms = limit_ms < UINT32_MAX ? (uint32_t)limit_ms : UINT32_MAX;
+}
+
 void call_start(struct server *server, const struct dialect *dialect, struct evhttp_request *http, json_t *body) {
     cohort_error error = {0};
     struct call *call = mem_zalloc(1, sizeof *call);
@@ -430,6 +475,7 @@ void call_start(struct server *server, const struct dialect *dialect, struct evh
     call->body = body;
     call->created = (int64_t)time(NULL);
     traceparent_accept(http, &call->trace);
+    call->read_us = clock_us();
     call->job.work = tokenise_and_submit;
     call->job.done = after_submit;
     snprintf(call->id, sizeof call->id, "%s%016llx%08llx", dialect->id_prefix, (unsigned long long)rng_entropy(),
@@ -439,8 +485,12 @@ void call_start(struct server *server, const struct dialect *dialect, struct evh
     server->calls = call;
     server->calls_open++;
     int rc = dialect->parse(call, body, &error);
+    limit_time(call);
     if (!rc) rc = make_choices(call, &error);
-    if (!rc && watch_client(call) != 0) rc = err_set(&error, COHORT_E_INTERNAL, NULL, "cannot watch the connection");
+    if (!rc) rc = watch_client(call, &error);
+    /* The body's bytes: all of them were parsed. */
+    struct evbuffer *input = evhttp_request_get_input_buffer(http);
+    evbuffer_drain(input, evbuffer_get_length(input));
     if (rc) {
         answer_error(call, &error);
         return;

@@ -48,6 +48,7 @@ struct params {
     cohort_sampling sampling;
     int logprobs; /* -1: none */
     int ignore_eos;
+    uint32_t timeout_ms, max_predict_ms; /* 0: none */
     cohort_span stops[COHORT_STOPS_MAX]; /* in the body's JSON */
     size_t stops_n;
     int32_t stop_ids[COHORT_STOP_IDS_MAX];
@@ -79,7 +80,7 @@ struct call {
     struct evhttp_request *http; /* NULL once the reply is complete or the client is gone */
     struct event *watch;         /* on a second descriptor of the socket: the peer went away */
     struct call *prev, *next;    /* the server's list */
-    json_t *body;
+    json_t *body;                /* NULL once all of it is in the engine */
     struct params params;
     struct prompt *prompts;
     size_t prompts_n;
@@ -88,6 +89,7 @@ struct call {
     char id[48];
     struct trace_context trace;
     int64_t created;
+    uint64_t read_us;   /* when the request had been read: its time counts from here */
     cohort_error error; /* set by the helper: answered instead of the reply */
     int in_pool, gone, streaming;
     int64_t last_write_s, drained_s; /* when something was written, and when all of it was last gone */

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "server/call.h"
+#include "server/descriptors.h"
 #include "server/pool.h"
 #include "server/report.h"
 #include "server/server.h"
@@ -32,6 +33,7 @@ struct server {
     uint64_t replies_open; /* made, not all sent */
     int draining, stopping;
     int64_t drain_until_s;
+    int64_t failed_s; /* when the engine was seen not to go on; 0: it does */
     int64_t started;
     uint16_t port;
     struct report report;

@@ -85,6 +85,8 @@ static const struct known_field common_fields[] = {
     {"n", FIELD_READ, NULL},
     {"logprobs", FIELD_READ, NULL},
     {"ignore_eos", FIELD_READ, NULL},
+    {"timeout_ms", FIELD_READ, NULL},
+    {"t_max_predict_ms", FIELD_READ, NULL},
     {"user", FIELD_NEUTRAL, NULL},
     {"logit_bias", FIELD_REFUSED, "{}"},
     {"frequency_penalty", FIELD_REFUSED, "0"},

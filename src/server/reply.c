@@ -20,6 +20,7 @@ static const struct status_of statuses[] = {
     {COHORT_E_BUSY, 429, "rate_limit_error", "queue_full"},
     {COHORT_E_CLOSED, 503, "server_error", "shutting_down"},
     {COHORT_E_MEMORY, 503, "server_error", "out_of_memory"},
+    {COHORT_E_TIMEOUT, 504, "timeout_error", "request_timeout"},
 };
 
 static const struct status_of *find_status(int code) {
@@ -49,6 +50,8 @@ static const char *reason(int status) {
         return "Too Many Requests";
     case 503:
         return "Service Unavailable";
+    case 504:
+        return "Gateway Timeout";
     default:
         return "Internal Server Error";
     }

@@ -213,6 +213,8 @@ static void on_request(struct evhttp_request *http, void *argument) {
     /* What a client sends ahead while its reply is written stays bounded. */
     bufferevent_setwatermark(evhttp_connection_get_bufferevent(evhttp_request_get_connection(http)), EV_READ, 0,
                              SERVER_BODY_MAX + SERVER_HEADERS_MAX);
+    if (descriptors_scarce(bufferevent_getfd(evhttp_connection_get_bufferevent(evhttp_request_get_connection(http)))))
+        evhttp_add_header(evhttp_request_get_output_headers(http), "Connection", "close");
     for (size_t i = 0; path && i < sizeof routes / sizeof routes[0]; i++)
         if (strcmp(path, routes[i].path) == 0) {
             dispatch(server, http, &routes[i]);
@@ -224,6 +226,28 @@ static void on_request(struct evhttp_request *http, void *argument) {
         route_model(server, http, path + sizeof models - 1);
     else
         reply_status(http, 404, "invalid_request_error", "no such path");
+}
+
+/* ---- an engine that cannot go on ---- */
+
+/* The engine itself fails what is pending; here the failure is told, health has time to be seen red, and then this is
+ * over: whoever started the program can start it again. */
+static void check_engine(struct server *server, int64_t now) {
+    if (!server->engine) return;
+    if (server->failed_s) {
+        int quiet = server->calls_open == 0 && server->replies_open == 0;
+        if (now >= server->failed_s + (quiet ? SERVER_FAILED_S : SERVER_FAILED_MAX_S))
+            event_base_loopbreak(server->base);
+        return;
+    }
+    cohort_metrics m;
+    cohort_metrics_get(server->engine, &m);
+    if (m.healthy) return;
+    cohort_error why = {0};
+    cohort_ticket none;
+    cohort_reserve(server->engine, &none, &why); /* says why it takes no work */
+    fprintf(stderr, "cohort: %s; the server ends\n", why.text);
+    server->failed_s = now;
 }
 
 /* ---- events from outside the loop ---- */
@@ -270,6 +294,8 @@ static void on_tick(evutil_socket_t fd, short what, void *argument) {
         next = call->next;
         call_tick(call, now);
     }
+    descriptors_tick(server->socket);
+    check_engine(server, now);
     if (!server->draining) return;
     if (server->calls_open == 0 && server->replies_open == 0) {
         event_base_loopexit(server->base, NULL);
@@ -305,6 +331,7 @@ static int listen_on(struct server *server, cohort_error *err) {
     server->socket = evhttp_bind_socket_with_handle(server->http, o->host, o->port);
     if (!server->socket)
         return err_set(err, COHORT_E_IO, "port", "cannot listen on %s:%u: %s", o->host, o->port, strerror(errno));
+    descriptors_guard(server->socket);
     struct sockaddr_storage address;
     socklen_t len = sizeof address;
     if (getsockname(evhttp_bound_socket_get_fd(server->socket), (struct sockaddr *)&address, &len) == 0)
@@ -327,6 +354,7 @@ static int make_events(struct server *server) {
 int server_open(const struct server_options *options, struct server **out, cohort_error *err) {
     *out = NULL;
     signal(SIGPIPE, SIG_IGN);
+    descriptors_raise();
     if (evthread_use_pthreads() != 0) return err_set(err, COHORT_E_INTERNAL, NULL, "libevent has no threads");
     struct server *server = mem_zalloc(1, sizeof *server);
     if (!server) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the server");
@@ -368,7 +396,7 @@ void server_abort(struct server *server) {
 
 int server_run(struct server *server) {
     event_base_loop(server->base, EVLOOP_NO_EXIT_ON_EMPTY);
-    return atomic_load(&server->aborted) ? -1 : 0;
+    return atomic_load(&server->aborted) || server->failed_s ? -1 : 0;
 }
 
 void server_close(struct server *server) {

@@ -16,6 +16,8 @@ enum {
     SERVER_IDLE_S = 120,               /* idle connections and clients that do not read are closed after this */
     SERVER_STALL_S = 120,              /* a stream whose unsent bytes were never all gone for this long is ended */
     SERVER_COMMENT_S = 5,              /* silence in a stream before a comment line */
+    SERVER_FAILED_S = 2,               /* with an engine that cannot go on, time to say so before the end, */
+    SERVER_FAILED_MAX_S = 5,           /* and time at most for replies that are on their way */
     SERVER_RESULT_BYTES_MAX = 64 << 20 /* text collected for a reply that is not streamed */
 };
 
@@ -26,8 +28,9 @@ struct server_options {
     uint16_t port;       /* 0: any free one */
     const char *api_key; /* NULL: none asked for */
     const char *model_name;
-    uint32_t drain_s; /* time that running requests get after SIGTERM */
-    int verbose;      /* a line a second on stderr while anything runs */
+    uint32_t drain_s;           /* time that running requests get after SIGTERM */
+    int verbose;                /* a line a second on stderr while anything runs */
+    uint32_t request_timeout_s; /* of every request, or its own if that is shorter; 0: none */
 };
 
 /* Binds and listens (so that a port in use is known before gigabytes are loaded). Strings are borrowed until
@@ -40,7 +43,9 @@ void server_attach(struct server *server, cohort_model *model, cohort_engine *en
 /* Ends server_run with an error (loading failed). Any thread. */
 void server_abort(struct server *server);
 /* Serves until SIGTERM or SIGINT (refuses new work, lets requests end for drain_s, then cancels them; a second signal
- * ends at once) or server_abort. Returns 0, or -1 after an abort. */
+ * ends at once) or server_abort, or until the engine cannot go on: then what is pending is answered with errors,
+ * /health says 503 and some seconds later it ends, with a line on stderr. Returns 0, or -1 after an abort or a failure.
+ */
 int server_run(struct server *server);
 void server_close(struct server *server);
 

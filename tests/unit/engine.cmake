@@ -5,11 +5,13 @@ cohort_test(engine SOURCES ${here}/test_engine.c ${here}/engine_run.c ROOMS engi
 cohort_test(engine_fake TSAN SOURCES ${here}/test_engine.c ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_faults SOURCES ${here}/test_engine_faults.c ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_pressure SOURCES ${here}/test_engine_pressure.c ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine TIMEOUT 300)
+cohort_test(engine_tasks TSAN SOURCES ${here}/test_engine_tasks.c ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine TIMEOUT 300)
+cohort_test(engine_deadlines TSAN SOURCES ${here}/test_engine_deadlines.c ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_stress TSAN SOURCES ${here}/test_engine_stress.c ${here}/engine_run.c ROOMS engine TIMEOUT 600)
 cohort_test(model_api SOURCES ${here}/test_model_api.c ${here}/engine_run.c ROOMS engine)
 cohort_test(trace TSAN SOURCES ${here}/test_trace.c ${here}/engine_run.c ROOMS engine)
 target_link_libraries(test_trace PRIVATE PkgConfig::JANSSON)
-cohort_test(engine_ring SOURCES ${here}/test_ring.c ROOMS engine)
+cohort_test(engine_ring TSAN SOURCES ${here}/test_ring.c ROOMS engine)
 
 # The public header on its own, in both languages.
 add_executable(test_header ${here}/header_c.c ${here}/header_cxx.cpp)

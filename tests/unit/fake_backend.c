@@ -100,12 +100,14 @@ static void run_batch(struct backend_program *p, const struct batch *b) {
         tokens += b->items[i].n_tokens;
         outputs += b->items[i].n_outputs;
     }
+    fake_backend.running = 1;
     assert(b->n_items <= p->items_max && tokens <= p->tokens_max && outputs <= p->outputs_max);
     fake_backend.last_tokens = tokens;
     for (uint32_t i = b->n_items; i-- > 0;) run_item(p, b, i);
     if (fake_backend.delay_us) usleep((useconds_t)fake_backend.delay_us);
     while (fake_backend.hold) usleep(100);
     fake_backend.batches++;
+    fake_backend.running = 0;
 }
 
 static void *worker(void *program) {

@@ -18,6 +18,7 @@ struct fake_backend {
     _Atomic int break_wait;       /* set: backend_wait fails */
     _Atomic int32_t poison;       /* positions that see this id get NaN logits; -1: none */
     _Atomic int32_t end;          /* id that ends answers: it is likely now and then. -1: never */
+    _Atomic int running;          /* 1 while a batch runs */
     _Atomic uint32_t batches;     /* run so far */
     _Atomic uint32_t last_tokens; /* of the last batch launched */
 };

@@ -254,6 +254,49 @@ static void d2_a_late_end_does_not_show(void **state) {
     assert_true(stopped >= 3);
 }
 
+/* F1: a row whose output finds no memory ends; its neighbour cannot tell, and the end is said. */
+static void f1_a_ring_without_memory_ends_one_row(void **state) {
+    NEEDS_MODEL;
+    for (int scored = 0; scored < 2; scored++) {
+        cohort_engine *engine = open_engine(2, 1);
+        cohort_request q;
+        cohort_id id[2];
+        struct outcome want[2], got[2];
+        int failed = 0;
+        memset(got, 0, sizeof(got));
+        for (uint32_t i = 0; i < 2; i++) {
+            make_request(i, &q);
+            q.prompt_logprobs = scored;
+            run_request(engine, &q, &want[i]);
+        }
+        fake_backend.hold = 1;
+        for (uint32_t i = 0; i < 2; i++) {
+            make_request(i, &q);
+            q.prompt_logprobs = scored;
+            id[i] = run_submit(engine, &q);
+        }
+        RUN_UNTIL(fake_backend.running);
+        mem_fail_at(1, 0); /* a ring's first segment: nothing else is taken while rows run */
+        fake_backend.hold = 0;
+        for (uint32_t i = 0; i < 2; i++) {
+            run_finish(engine, id[i], &got[i]);
+            if (got[i].finish == COHORT_FINISH_ERROR) {
+                failed++;
+                assert_int_equal(got[i].error, COHORT_E_MEMORY);
+            } else {
+                outcome_assert_equal(&want[i], &got[i], "a neighbour of a row without memory");
+            }
+        }
+        mem_fail_at(0, 0);
+        assert_int_equal(failed, 1);
+        for (uint32_t i = 0; i < 2; i++) {
+            outcome_free(&want[i]);
+            outcome_free(&got[i]);
+        }
+        run_close(1000);
+    }
+}
+
 /* Every allocation of opening, submitting and running fails once: an error code or a row's end, never more. */
 static void f3_each_allocation_may_fail(void **state) {
     NEEDS_MODEL;
@@ -321,6 +364,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(q5_a_cancel_takes_one_iteration, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(d2_a_late_end_does_not_show, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(f3_each_allocation_may_fail, reset, run_close_engine),
+        cmocka_unit_test_setup_teardown(f1_a_ring_without_memory_ends_one_row, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(each_allocation_of_a_model_may_fail, reset, run_close_engine),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
