@@ -1,0 +1,264 @@
+/* The naive account's second half: what every plan must be, given who is in, and what must follow from many plans:
+ * nobody starves, something new is made, tenants are not passed. */
+#include <stdio.h>
+
+#include "sim_account.h"
+
+enum {
+    STALLS_MAX = 4,
+    LEAST_SHARE = 4,     /* prompts get a quarter of the step on top, whatever the target is */
+    PROMPT_LEAST = 8,    /* an iteration with fewer prompt tokens tells nothing of their cost */
+    UNKNOWN_TOKENS = 32, /* prompt tokens while nothing was measured */
+};
+
+/* ---- Time (P9) ---- */
+
+static uint32_t class_of(uint32_t rows) { return rows <= 128 ? rows : rows - (rows - 129) % 16; }
+
+static int64_t smoothed(int64_t old, int64_t now, int64_t part) {
+    if (old == 0) return now == 0 ? 1 : now;
+    if (now > 2 * old) now = 2 * old;
+    if (now < old / 2) now = old / 2;
+    int64_t next = old + (now - old) / part;
+    return next < 1 ? 1 : next;
+}
+
+/* What is known of as many rows, else of the next fewer, else of the next more. */
+static int64_t step_of(const struct account *a, uint32_t rows) {
+    if (rows == 0) return 0;
+    for (uint32_t r = class_of(rows); r > 0; r--)
+        if (a->step_us[r] != 0) return a->step_us[r];
+    for (uint32_t r = class_of(rows); r <= SCHED_ROWS_MAX; r++)
+        if (a->step_us[r] != 0) return a->step_us[r];
+    return 0;
+}
+
+static void note_time(struct account *a, const struct plan *p, int64_t us) {
+    if (us == 0) return;
+    int64_t step = step_of(a, p->n_decode_tokens);
+    if (p->n_prompt_tokens == 0) {
+        int64_t *its = &a->step_us[class_of(p->n_decode_tokens)];
+        *its = smoothed(*its, us, 8);
+    } else if (p->n_prompt_tokens >= PROMPT_LEAST && (p->n_decode_tokens == 0 || step != 0))
+        a->token_ns = smoothed(a->token_ns, (us > step ? us - step : 0) * 1000 / p->n_prompt_tokens, 4);
+}
+
+uint32_t account_allow(const struct account *a, uint32_t rows) {
+    int64_t target = a->config->itl_target_us, ratio = a->config->itl_ratio_percent, step = step_of(a, rows);
+    if (rows == 0 || (target == 0 && ratio == 0)) return UINT32_MAX;
+    if (step == 0 || a->token_ns == 0) return UNKNOWN_TOKENS;
+    if (target == 0) target = step * ratio / 100;
+    int64_t spare = target - step;
+    if (spare < step / LEAST_SHARE) spare = step / LEAST_SHARE;
+    int64_t tokens = spare * 1000 / a->token_ns;
+    return tokens < 1 ? 1 : tokens > UINT32_MAX ? UINT32_MAX : (uint32_t)tokens;
+}
+
+/* ---- One item ---- */
+
+static int reads(const struct account_row *r) { return r->state == ROW_PREPARING; }
+
+/* Where its next item must end at the latest: its chunk, what it knows, its next cut that it never reached. */
+static uint32_t limit_of(const struct account_row *r) {
+    uint32_t end = sim_min(r->known, r->next + r->chunk), from = sim_max(r->next, r->reach);
+    for (uint32_t i = 0; i < r->request.cuts_n; i++)
+        if (r->request.cuts[i] > from) end = sim_min(end, r->request.cuts[i]);
+    return end - r->next;
+}
+
+/* Returns the tokens of it that were never planned before. */
+static uint32_t check_item(const struct account_row *r, const struct plan_item *item) {
+    uint32_t end = item->pos + item->n_tokens, prompt_n = r->request.prompt_n;
+    SIM_HOLDS(item->row == r->name && item->pos == r->next && item->n_tokens >= 1);
+    SIM_HOLDS(item->source == (reads(r) ? PLAN_PROMPT : PLAN_SAMPLE));
+    SIM_HOLDS(item->n_tokens <= (reads(r) ? limit_of(r) : 1));
+    SIM_HOLDS(end <= prompt_n || end < account_total(r)); /* D2 */
+    uint32_t fresh = end <= r->reach ? 0 : end - sim_max(item->pos, r->reach);
+    int samples = fresh > 0 && end >= prompt_n && r->request.max_new > 0, boundary = 0;
+    for (uint32_t i = 0; i < r->request.cuts_n; i++) boundary |= fresh > 0 && reads(r) && r->request.cuts[i] == end;
+    SIM_HOLDS(item->samples == samples && item->boundary == boundary);
+    SIM_HOLDS(item->n_outputs == (reads(r) && r->request.all_outputs ? fresh : (uint32_t)samples));
+    SIM_HOLDS(!samples || item->sample_index == end - prompt_n);
+    return fresh;
+}
+
+static void take_item(struct account *a, struct account_row *r, const struct plan_item *item, uint32_t fresh) {
+    r->next = item->pos + item->n_tokens;
+    r->reach = sim_max(r->reach, r->next);
+    r->redone += item->n_tokens - fresh;
+    a->redone += item->n_tokens - fresh;
+    r->cuts_seen += item->boundary;
+    if (r->next >= r->request.prompt_n) SIM_HOLDS(r->cuts_seen == r->request.cuts_n); /* P7: each of them, once */
+    r->flying++;
+    a->tenant[r->request.tenant].served += account_virtual(a, r->request.tenant, fresh);
+    if (reads(r) && r->next == r->known) {
+        r->state = ROW_RUNNING;
+        account_reorder(a, r);
+    }
+}
+
+/* ---- The shares of one plan ---- */
+
+/* P4, P9: what the running rows leave, and the time allows, is for the preparing rows, one token each at least. Each
+ * gets an equal part of half of it, or all it can take, and the oldest take the rest. */
+static void check_shares(const struct account *a, const struct plan *plan, struct account_row *const *rows,
+                         uint32_t running) {
+    uint32_t n = plan->n_items - running;
+    if (n == 0) return;
+    uint32_t tokens = sim_min(a->config->batch_tokens - running, account_allow(a, running));
+    tokens = sim_max(tokens, n);
+    SIM_HOLDS(plan->n_prompt_tokens <= tokens && plan->n_prompt_tokens >= n);
+    uint32_t outputs = a->config->outputs_max - running, wanted = 0;
+    for (uint32_t i = 0; i < n; i++)
+        wanted += rows[running + i]->request.all_outputs ? plan->items[running + i].n_tokens : 1;
+    SIM_HOLDS(wanted <= outputs);
+    uint32_t each = sim_max(1, tokens / (2 * n)), outputs_each = sim_max(1, outputs / (2 * n));
+    int all_got = 1;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct account_row *r = rows[running + i];
+        uint32_t got = plan->items[running + i].n_tokens, limit = limit_of(r);
+        uint32_t least = r->request.all_outputs ? sim_min(each, outputs_each) : each;
+        SIM_HOLDS(got >= sim_min(limit, least));
+        if (!all_got) SIM_HOLDS(got <= least); /* an older one has not got all it can take */
+        int by_outputs = r->request.all_outputs && wanted == outputs;
+        if (got < limit && !by_outputs) all_got = 0;
+        if (got < limit && !by_outputs) SIM_HOLDS(plan->n_prompt_tokens == tokens);
+    }
+}
+
+static int is_due(const struct account_row *r) {
+    return !r->paused && !account_spent(r) && (reads(r) || r->next < r->covered);
+}
+
+static void check_stalls(struct account *a) {
+    /* A row without room waits STALLS_MAX plans for pages that are on their way; then everyone else but those gives
+     * way, and it waits for the last of them: for commits, or for the engine to read a last token. */
+    uint32_t most = STALLS_MAX + SCHED_IN_FLIGHT + a->late_most;
+    for (uint32_t i = 0; i < a->in.n; i++) {
+        struct account_row *r = a->in.at[i];
+        int short_of_room = r->state == ROW_RUNNING && !r->paused && !account_spent(r) && r->next >= r->covered;
+        r->without = short_of_room ? r->without + 1 : 0;
+        a->totals->most_stalls = sim_max(a->totals->most_stalls, r->without);
+        SIM_HOLDS(r->without <= most);
+    }
+}
+
+/* ---- Tenants are not passed ---- */
+
+static int waits_with_nothing(const struct account *a, uint32_t tenant) {
+    int waits = 0;
+    for (uint32_t i = 0; i < a->waiting.n; i++)
+        waits |= a->waiting.at[i]->request.tenant == tenant && !a->waiting.at[i]->paused;
+    return waits && account_rows(a, tenant) == 0;
+}
+
+/* A tenant waits and has no row at all. Others that are ahead of it by more than the quantum Q (of the smallest weight,
+ * because they give way to the head of the line, which may be another's that was served even less) get no new row
+ * before it. Of the rows that they have, between two admissions,
+ *   - each may be one that came again, and then keeps its place for max(Q, context / 2) tokens;
+ *   - each other one gives way when it is asked, one at a time; whoever leaves, or ends, or stands short of room, keeps
+ *     everybody waiting for at most SLACK plans of at most B tokens.
+ * So they make at most  rows_max * (max(Q, context / 2) + (SLACK + 1) * B)  tokens more. */
+static void check_passed(struct account *a, const uint32_t fresh[]) {
+    uint32_t slack = STALLS_MAX + SCHED_IN_FLIGHT + a->late_most, least = SCHED_WEIGHT_MAX;
+    for (uint32_t t = 0; t < a->tenants_n; t++) least = sim_min(least, a->tenant[t].limits.weight);
+    uint64_t quantum = SCHED_SHARE_QUANTUM * ((UINT64_C(1) << 20) / least);
+    uint64_t most = a->config->rows_max * (uint64_t)(sim_max(SCHED_SHARE_QUANTUM, a->config->context_max / 2) +
+                                                     (slack + 1) * a->config->batch_tokens);
+    for (uint32_t w = 0; w < a->tenants_n && a->tenants_n > 1; w++) {
+        struct account_tenant *tenant = &a->tenant[w];
+        if (a->hold || a->admitted_n > 0 || !waits_with_nothing(a, w)) {
+            tenant->passed = 0;
+            continue;
+        }
+        for (uint32_t t = 0; t < a->tenants_n; t++)
+            if (a->tenant[t].served > tenant->served + quantum) tenant->passed += fresh[t];
+        if (tenant->passed > a->totals->most_passed) a->totals->most_passed = tenant->passed;
+        SIM_HOLDS(tenant->passed <= most);
+    }
+}
+
+/* ---- The plan ---- */
+
+static void check_progress(struct account *a, uint32_t fresh) {
+    a->redo_plans = fresh > 0 ? 0 : a->redo_plans + 1;
+    a->totals->most_redo_plans = sim_max(a->totals->most_redo_plans, a->redo_plans);
+}
+
+void account_plan(struct account *a, const struct plan *plan) {
+    struct account_row **rows = a->scratch.at;
+    uint32_t due = 0, running = 0, tokens = 0, outputs = 0, redone = 0, fresh_of[ACCOUNT_TENANTS] = {0};
+    check_stalls(a);
+    for (uint32_t i = 0; i < a->in.n; i++)
+        if (is_due(a->in.at[i]) && !reads(a->in.at[i])) rows[due++] = a->in.at[i];
+    running = due;
+    for (uint32_t i = 0; i < a->in.n; i++)
+        if (is_due(a->in.at[i]) && reads(a->in.at[i])) rows[due++] = a->in.at[i];
+    SIM_HOLDS((plan != NULL ? plan->n_items : 0) == due);
+    if (plan == NULL) return;
+    SIM_HOLDS(plan->n_decode_tokens == running && plan->n_prompt_tokens + running == plan->n_tokens);
+    check_shares(a, plan, rows, running);
+    struct account_list *flight = &a->flight[plan->number % SCHED_IN_FLIGHT];
+    flight->n = due;
+    for (uint32_t i = 0; i < due; i++) {
+        const struct plan_item *item = &plan->items[i];
+        uint32_t fresh = check_item(rows[i], item);
+        tokens += item->n_tokens;
+        outputs += item->n_outputs;
+        redone += item->n_tokens - fresh;
+        fresh_of[rows[i]->request.tenant] += fresh;
+        flight->at[i] = rows[i];
+    }
+    SIM_HOLDS(tokens == plan->n_tokens && tokens <= a->config->batch_tokens && redone == plan->n_redone);
+    SIM_HOLDS(outputs == plan->n_outputs && outputs <= a->config->outputs_max);
+    check_passed(a, fresh_of);
+    check_progress(a, tokens - redone);
+    for (uint32_t i = 0; i < due; i++) take_item(a, rows[i], &plan->items[i], check_item(rows[i], &plan->items[i]));
+    a->flying++;
+}
+
+void account_commit(struct account *a, const struct plan *plan, uint32_t us) {
+    struct account_list *flight = &a->flight[plan->number % SCHED_IN_FLIGHT];
+    a->flying--;
+    note_time(a, plan, us);
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        struct account_row *r = flight->at[i];
+        r->flying--;
+        r->done = plan->items[i].pos + plan->items[i].n_tokens;
+        if (r->flying == 0 && (r->state == ROW_ENDING || r->state == ROW_PREEMPTED)) account_go(a, r);
+    }
+}
+
+/* ---- Sight ---- */
+
+void account_compare(const struct account *a, const struct sched *s) {
+    struct sched_counts n;
+    sched_get_counts(s, &n);
+    uint32_t state[ROW_STATES] = {0}, paused = 0, steady = 0;
+    uint32_t waiting[ACCOUNT_TENANTS] = {0}, rows[ACCOUNT_TENANTS] = {0};
+    const struct account_list *lists[] = {&a->waiting, &a->in, &a->leaving};
+    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
+        for (uint32_t i = 0; i < lists[l]->n; i++) {
+            const struct account_row *r = lists[l]->at[i];
+            SIM_HOLDS(sched_row_state(s, r->name) == r->state);
+            struct sched_history history;
+            sched_get_history(s, r->name, &history);
+            SIM_HOLDS(history.preemptions == r->preemptions && history.redone == r->redone);
+            state[r->state]++;
+            paused += r->paused;
+            steady += r->state == ROW_RUNNING && !r->paused && !account_spent(r);
+            waiting[r->request.tenant] += r->state == ROW_WAITING || r->state == ROW_PREEMPTED;
+            rows[r->request.tenant] += r->state == ROW_PREPARING || r->state == ROW_RUNNING;
+        }
+    SIM_HOLDS(n.waiting == state[ROW_WAITING] && n.preparing == state[ROW_PREPARING]);
+    SIM_HOLDS(n.running == state[ROW_RUNNING] && n.preempted == state[ROW_PREEMPTED] && n.ending == state[ROW_ENDING]);
+    SIM_HOLDS(n.paused == paused && n.in_flight == a->flying && n.gone == a->gone.n);
+    SIM_HOLDS(n.preemptions == a->preemptions && n.redone == a->redone);
+    SIM_HOLDS(n.step_us == step_of(a, steady) && n.token_ns == a->token_ns);
+    for (uint32_t t = 0; t < a->tenants_n; t++) {
+        struct sched_tenant_counts its;
+        sched_get_tenant(s, t, &its);
+        SIM_HOLDS(its.waiting == waiting[t] && its.rows == rows[t]);
+        SIM_HOLDS(a->tenant[t].limits.rows_max == 0 || its.rows <= a->tenant[t].limits.rows_max);
+    }
+}
