@@ -55,14 +55,14 @@ void account_init(struct account *a, const struct sched_config *config, uint32_t
     for (uint32_t t = 0; t < a->tenants_n; t++)
         a->tenant[t].limits = config->tenants == NULL ? (struct sched_tenant){1, 0} : config->tenants[t];
     uint32_t rows = config->rows_max * (1 + SCHED_IN_FLIGHT) + config->queue_max;
-    struct account_list *lists[] = {&a->waiting, &a->in,      &a->leaving,   &a->gone,
-                                    &a->untold,  &a->scratch, &a->flight[0], &a->flight[1]};
+    struct account_list *lists[] = {&a->waiting,  &a->in,      &a->leaving,   &a->gone,     &a->untold,
+                                    &a->gave_way, &a->scratch, &a->flight[0], &a->flight[1]};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) *lists[i] = list_new(rows);
 }
 
 void account_clear(struct account *a) {
-    struct account_list *lists[] = {&a->waiting, &a->in,      &a->leaving,   &a->gone,
-                                    &a->untold,  &a->scratch, &a->flight[0], &a->flight[1]};
+    struct account_list *lists[] = {&a->waiting,  &a->in,      &a->leaving,   &a->gone,     &a->untold,
+                                    &a->gave_way, &a->scratch, &a->flight[0], &a->flight[1]};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]->at);
 }
 
@@ -107,6 +107,7 @@ void account_submit(struct account *a, struct account_row *row) {
     row->state = ROW_WAITING;
     row->submitted = ++a->submitted;
     row->known = row->request.prompt_n;
+    a->pages_reached++;
     push(&a->waiting, row);
 }
 
@@ -134,6 +135,7 @@ void account_go(struct account *a, struct account_row *r) {
 
 static void leave(struct account *a, struct account_row *r, enum row_state state) {
     SIM_HOLDS(drop_ordered(&a->in, r));
+    a->redo_plans = 0;
     if (r->untold) drop_ordered(&a->untold, r);
     r->untold = 0;
     freeze(a, r);
@@ -158,6 +160,7 @@ void account_finish(struct account *a, struct account_row *r) {
 void account_pause(struct account *a, struct account_row *r, int paused) {
     int changes = r->paused != paused;
     r->paused = (uint8_t)paused;
+    a->redo_plans = 0;
     if (changes && (r->state == ROW_PREPARING || r->state == ROW_RUNNING)) account_reorder(a, r);
 }
 
@@ -226,7 +229,7 @@ static const struct account_row *senior(const struct account *a) {
 
 /* It came again and has not made `tokens` more than it had. */
 static int has_just_come(const struct account_row *r, uint32_t tokens) {
-    return r->preemptions > 0 && r->next < r->admitted + tokens && r->next + 1 < account_total(r);
+    return r->preemptions > 0 && r->next < r->admitted + tokens;
 }
 
 /* Each of these decides if the ones before do not: nobody reads it; it matters less; it may be taken again; the fewest
@@ -268,9 +271,17 @@ static struct account_row *choose(const struct account *a, enum account_reason r
     return best;
 }
 
+/* No thrash: between two preemptions that it was not forced to, a row makes SCHED_AHEAD tokens. And rows are preempted
+ * for room only because rows grow: a row claims at least a page when it finds no room, and comes again with at least
+ * SCHED_AHEAD tokens of room, so not more often than they reach pages. Each costs at most its row's length. */
 static void preempt(struct account *a, struct account_row *r, enum account_reason reason) {
     SIM_HOLDS(reason != FOR_ROOM || r != senior(a));
+    r->forced += r->paused || (reason == FOR_ROOM && has_just_come(r, SCHED_AHEAD));
+    a->pressed += reason == FOR_ROOM;
+    SIM_HOLDS(a->pressed <= a->pages_reached);
+    a->gave_way.at[a->gave_way.n++] = r;
     r->preemptions++;
+    SIM_HOLDS(r->preemptions <= r->forced + 1 + r->reach / SCHED_AHEAD);
     a->preemptions++;
     *(reason == FOR_ROOM ? &a->totals->pressed : reason == PAUSED_ONE ? &a->totals->made_way : &a->totals->owed) += 1;
     r->known = sim_max(r->request.prompt_n, r->reach);
@@ -347,7 +358,7 @@ void account_predict(struct account *a) {
     struct account_row *head;
     int made_way = 0;
     a->calm = 1;
-    a->admitted_n = 0;
+    a->admitted_n = a->gave_way.n = 0;
     make_room(a);
     while (a->calm && !a->hold && (head = find_head(a)) != NULL) {
         if (a->in.n >= a->config->rows_max || !fits(a, head)) {
@@ -360,7 +371,10 @@ void account_predict(struct account *a) {
             made_way = 1;
             continue;
         }
-        if (cohort_is_full(a, head)) return;
+        if (cohort_is_full(a, head)) {
+            SIM_HOLDS(!made_way);
+            return;
+        }
         admit(a, head);
         if (made_way) return; /* nobody else, maybe the one that made way, before the next plan */
     }

@@ -17,9 +17,10 @@ struct account_row {
     uint8_t paused, untold; /* admitted, and the engine was not told */
     uint32_t next, done, reach, known, admitted, covered;
     uint32_t preemptions, redone, cuts_seen;
-    uint32_t flying;                 /* plans that name it */
-    uint32_t stalls;                 /* as the scheduler counts them */
-    uint32_t without;                /* plans in a row in which it had no room */
+    uint32_t forced;  /* of the preemptions: it was paused, or everybody else had come again just now as well */
+    uint32_t flying;  /* plans that name it */
+    uint32_t stalls;  /* as the scheduler counts them */
+    uint32_t without; /* plans in a row in which it had no room */
     uint32_t held[PAGES_GROUPS_MAX]; /* pages, once it was preempted or has ended */
     uint64_t last_plan;
 };
@@ -46,10 +47,11 @@ struct account {
     /* in: preparing and running, in the order in which they came into their list (running, preparing, neither).
      * leaving: preempted or ending while plans name them. waiting, leaving: no order. gone: not popped yet, in order.
      * untold: admitted and not told of, in order. */
-    struct account_list waiting, in, leaving, gone, untold;
+    struct account_list waiting, in, leaving, gone, untold, gave_way;
     struct account_list scratch, flight[SCHED_IN_FLIGHT]; /* rows of the plans in flight, by number */
     uint64_t submitted, preemptions, redone;
-    uint32_t flying; /* plans */
+    uint64_t pressed, pages_reached; /* preempted for room; pages that rows came to, one more for each row */
+    uint32_t flying;                 /* plans */
     int hold;
     uint32_t late_most; /* turns after its last token in which the engine finishes a row, at most */
     /* P9, index: decoding rows; beyond 128 the first of their sixteen */
@@ -81,6 +83,8 @@ void account_plan(struct account *a, const struct plan *plan);
 void account_commit(struct account *a, const struct plan *plan, uint32_t us);
 /* Prompt tokens that a plan with `rows` decoding rows has time for. */
 uint32_t account_allow(const struct account *a, uint32_t rows);
+/* After account_predict and sched_plan: who is in and who was preempted. */
+void account_expect(const struct account *a, const struct sched *s);
 /* The scheduler's own figures must be the account's. */
 void account_compare(const struct account *a, const struct sched *s);
 

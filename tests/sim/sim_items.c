@@ -84,6 +84,7 @@ static uint32_t check_item(const struct account_row *r, const struct plan_item *
 
 static void take_item(struct account *a, struct account_row *r, const struct plan_item *item, uint32_t fresh) {
     r->next = item->pos + item->n_tokens;
+    a->pages_reached += (sim_max(r->reach, r->next) - r->reach + r->reach % PAGE_TOKENS) / PAGE_TOKENS;
     r->reach = sim_max(r->reach, r->next);
     r->redone += item->n_tokens - fresh;
     a->redone += item->n_tokens - fresh;
@@ -180,9 +181,11 @@ static void check_passed(struct account *a, const uint32_t fresh[]) {
 
 /* ---- The plan ---- */
 
+/* Every row that prepares advances in every plan, so the first of them comes to something new, unless it leaves. */
 static void check_progress(struct account *a, uint32_t fresh) {
     a->redo_plans = fresh > 0 ? 0 : a->redo_plans + 1;
     a->totals->most_redo_plans = sim_max(a->totals->most_redo_plans, a->redo_plans);
+    SIM_HOLDS(a->redo_plans <= a->config->context_max);
 }
 
 void account_plan(struct account *a, const struct plan *plan) {
@@ -230,6 +233,23 @@ void account_commit(struct account *a, const struct plan *plan, uint32_t us) {
 }
 
 /* ---- Sight ---- */
+
+static void expect(const struct account_row *r, const struct sched *s, int in) {
+    enum row_state state = sched_row_state(s, r->name);
+    if ((state == ROW_PREPARING || state == ROW_RUNNING) == in) return;
+    sim_fail("row %llx (tenant %u, priority %d, submitted %llu, reached %u) should be %s, but its state is %d",
+             (unsigned long long)r->name, r->request.tenant, r->request.priority, (unsigned long long)r->submitted,
+             r->reach,
+             in                   ? "in"
+             : r->preemptions > 0 ? "preempted"
+                                  : "waiting",
+             (int)state);
+}
+
+void account_expect(const struct account *a, const struct sched *s) {
+    for (uint32_t i = 0; i < a->in.n; i++) expect(a->in.at[i], s, 1);
+    for (uint32_t i = 0; i < a->gave_way.n; i++) expect(a->gave_way.at[i], s, 0);
+}
 
 void account_compare(const struct account *a, const struct sched *s) {
     struct sched_counts n;

@@ -26,10 +26,11 @@ static void submit(struct play *p, sched_row row) {
     sim_draw_request(&p->rng, &p->config, &p->habits, &r->row.request, &r->task);
     struct sched_request *q = &r->row.request;
     int want = account_judge(&p->account, &r->row);
-    if (p->canary == CANARY_GREEDY && q->max_new > 1) r->task.max_new--;
     SIM_HOLDS(sched_fits(p->s, q, NULL) == want);
     if (p->closed) want = COHORT_E_CLOSED;
-    SIM_HOLDS(sched_submit(p->s, row, q, NULL) == want);
+    struct sched_request given = *q;
+    if (p->canary == CANARY_GREEDY && want == 0 && q->prompt_n + q->max_new < p->config.context_max) given.max_new++;
+    SIM_HOLDS(sched_submit(p->s, row, &given, NULL) == want);
     p->left -= p->left > 0;
     p->totals->requests++;
     if (want != 0) {
@@ -213,9 +214,7 @@ static int make_plan(struct play *p) {
     account_predict(&p->account);
     int made = sched_plan(p->s, &plan);
     SIM_HOLDS(made == (plan != NULL));
-    for (uint32_t i = 0; i < p->account.in.n; i++) /* who is in, and so who gave way */
-        SIM_HOLDS(sched_row_state(p->s, p->account.in.at[i]->name) >= ROW_PREPARING &&
-                  sched_row_state(p->s, p->account.in.at[i]->name) <= ROW_RUNNING);
+    account_expect(&p->account, p->s);
     pop_admitted(p);
     account_plan(&p->account, plan);
     canary_planned(p, plan);
@@ -263,7 +262,8 @@ static void deliver(struct play *p, const struct plan_item *item, uint32_t sampl
         return;
     }
     int samples = item->samples;
-    if (p->canary == CANARY_TWICE && item->source == PLAN_PROMPT && end + 1 == r->task.prompt_n + r->got) {
+    if (p->canary == CANARY_TWICE && item->source == PLAN_PROMPT && r->got > 0 &&
+        end + 1 == r->task.prompt_n + r->got) {
         samples = 1;
         sample = r->slot;
     }
