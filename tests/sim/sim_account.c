@@ -329,17 +329,18 @@ static struct account_row *find_head(const struct account *a) {
     return head;
 }
 
-/* P1: the unread tokens of all rows that prepare, each counted up to half of the limit. */
+/* P1: the unread tokens of all rows that prepare, each counted up to half of the limit, leave no room for the head's.
+ * That does not matter for a tenant of which no row prepares. */
 static int cohort_is_full(const struct account *a, const struct account_row *head) {
     uint32_t half = a->config->cohort_tokens / 2;
-    uint64_t load = sim_min(head->known, half), preparing = 0;
+    uint64_t load = sim_min(head->known, half), its = 0;
     for (uint32_t i = 0; i < a->in.n; i++) {
         const struct account_row *r = a->in.at[i];
         if (r->state != ROW_PREPARING || r->paused) continue;
-        preparing++;
+        its += r->request.tenant == head->request.tenant;
         load += sim_min(r->known - r->next, half);
     }
-    return preparing > 0 && load > a->config->cohort_tokens;
+    return its > 0 && load > a->config->cohort_tokens;
 }
 
 static void admit(struct account *a, struct account_row *r) {
@@ -360,7 +361,7 @@ void account_predict(struct account *a) {
     a->calm = 1;
     a->admitted_n = a->gave_way.n = 0;
     make_room(a);
-    while (a->calm && !a->hold && (head = find_head(a)) != NULL) {
+    while (a->calm && !a->hold && (head = find_head(a)) != NULL && !cohort_is_full(a, head)) {
         if (a->in.n >= a->config->rows_max || !fits(a, head)) {
             if (are_coming(a)) return;
             enum account_reason reason = PAUSED_ONE;
@@ -370,10 +371,6 @@ void account_predict(struct account *a) {
             preempt(a, victim, reason);
             made_way = 1;
             continue;
-        }
-        if (cohort_is_full(a, head)) {
-            SIM_HOLDS(!made_way);
-            return;
         }
         admit(a, head);
         if (made_way) return; /* nobody else, maybe the one that made way, before the next plan */

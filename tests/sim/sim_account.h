@@ -1,7 +1,8 @@
 /* The naive account: what the scheduler must do, said a second time and simply. It knows the rules of sched.h and
  * docs/SCHEDULER.md, keeps rows in plain arrays, adds everything up anew whenever it is asked, and shares no code with
- * src/sched. Two halves: it predicts who is preempted and who is admitted by the next plan (sim_account.c), and it
- * checks every item of that plan and what follows from many of them (sim_items.c). */
+ * src/sched. Three parts: it predicts who is preempted and who is admitted by the next plan (sim_account.c), and it
+ * checks every item of that plan and what follows from many of them (sim_items.c), and it knows what iterations take
+ * (sim_time.c). */
 #ifndef SIM_ACCOUNT_H
 #define SIM_ACCOUNT_H
 
@@ -55,7 +56,7 @@ struct account {
     int hold;
     uint32_t late_most; /* turns after its last token in which the engine finishes a row, at most */
     /* P9, index: decoding rows; beyond 128 the first of their sixteen */
-    int64_t step_us[SCHED_ROWS_MAX + 1], token_ns;
+    int64_t step_us[SCHED_ROWS_MAX + 1], guess_us[SCHED_ROWS_MAX + 1], token_ns, added_ns;
     /* The plan that was predicted last. */
     int calm;            /* nobody was short of room */
     uint32_t admitted_n; /* rows that came in */
@@ -81,14 +82,22 @@ struct account_row *account_take_first(struct account_list *list);
 /* After account_predict: the plan that was made, or NULL. */
 void account_plan(struct account *a, const struct plan *plan);
 void account_commit(struct account *a, const struct plan *plan, uint32_t us);
-/* Prompt tokens that a plan with `rows` decoding rows has time for. */
-uint32_t account_allow(const struct account *a, uint32_t rows);
 /* After account_predict and sched_plan: who is in and who was preempted. */
 void account_expect(const struct account *a, const struct sched *s);
 /* The scheduler's own figures must be the account's. */
 void account_compare(const struct account *a, const struct sched *s);
 
-/* ---- Shared between the two ---- */
+/* ---- Time (sim_time.c) ---- */
+void account_note(struct account *a, const struct plan *plan, int64_t us);
+struct account_allowance {
+    uint32_t long_ones, all;
+};
+/* Prompt tokens for which a plan has time in which `rows` rows decode and `prompts` prepare: of those with long
+ * prompts, and of all. */
+struct account_allowance account_allow(const struct account *a, uint32_t rows, uint32_t prompts);
+void account_compare_time(const struct account *a, uint32_t rows, const struct sched_counts *n);
+
+/* ---- Shared between them ---- */
 static inline uint32_t account_total(const struct account_row *r) { return r->request.prompt_n + r->request.max_new; }
 /* Nothing is left to plan: its last token, or the end of its prompt if it makes none, is planned. */
 static inline int account_spent(const struct account_row *r) {

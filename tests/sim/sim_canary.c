@@ -54,11 +54,11 @@ void canary_disturb(struct play *p) {
 
 void canary_plan(struct play *p) {
     if (p->canary == CANARY_STOLEN) p->s->tenants[0].served /= 2;
-    if (p->canary == CANARY_SLOW) p->s->costs.token_ns /= 4;
+    if (p->canary == CANARY_SLOW) p->s->costs.added_ns /= 4;
 }
 
 void canary_planned(struct play *p, const struct plan *plan) {
-    if (p->canary == CANARY_SLOW) p->s->costs.token_ns = (uint32_t)p->account.token_ns;
+    if (p->canary == CANARY_SLOW) p->s->costs.added_ns = (uint32_t)p->account.added_ns;
     if (plan == NULL) return;
     if (p->canary == CANARY_EARLY && sim_chance(&p->rng, 10))
         pages_unref(p->config.pages, 0, plan->items[0].table[0][plan->items[0].pos / PAGE_TOKENS]);

@@ -4,55 +4,7 @@
 
 #include "sim_account.h"
 
-enum {
-    STALLS_MAX = 4,
-    LEAST_SHARE = 4,     /* prompts get a quarter of the step on top, whatever the target is */
-    PROMPT_LEAST = 8,    /* an iteration with fewer prompt tokens tells nothing of their cost */
-    UNKNOWN_TOKENS = 32, /* prompt tokens while nothing was measured */
-};
-
-/* ---- Time (P9) ---- */
-
-static uint32_t class_of(uint32_t rows) { return rows <= 128 ? rows : rows - (rows - 129) % 16; }
-
-static int64_t smoothed(int64_t old, int64_t now, int64_t part) {
-    if (old == 0) return now == 0 ? 1 : now;
-    if (now > 2 * old) now = 2 * old;
-    if (now < old / 2) now = old / 2;
-    int64_t next = old + (now - old) / part;
-    return next < 1 ? 1 : next;
-}
-
-/* What is known of as many rows, else of the next fewer, else of the next more. */
-static int64_t step_of(const struct account *a, uint32_t rows) {
-    if (rows == 0) return 0;
-    for (uint32_t r = class_of(rows); r > 0; r--)
-        if (a->step_us[r] != 0) return a->step_us[r];
-    for (uint32_t r = class_of(rows); r <= SCHED_ROWS_MAX; r++)
-        if (a->step_us[r] != 0) return a->step_us[r];
-    return 0;
-}
-
-static void note_time(struct account *a, const struct plan *p, int64_t us) {
-    if (us == 0) return;
-    int64_t step = step_of(a, p->n_decode_tokens);
-    if (p->n_prompt_tokens == 0) {
-        int64_t *its = &a->step_us[class_of(p->n_decode_tokens)];
-        *its = smoothed(*its, us, 8);
-    } else if (p->n_prompt_tokens >= PROMPT_LEAST && (p->n_decode_tokens == 0 || step != 0))
-        a->token_ns = smoothed(a->token_ns, (us > step ? us - step : 0) * 1000 / p->n_prompt_tokens, 4);
-}
-
-uint32_t account_allow(const struct account *a, uint32_t rows) {
-    int64_t target = a->config->itl_target_us, ratio = a->config->itl_ratio_percent, step = step_of(a, rows);
-    if (rows == 0 || (target == 0 && ratio == 0)) return UINT32_MAX;
-    if (step == 0 || a->token_ns == 0) return UNKNOWN_TOKENS;
-    if (target == 0) target = step * ratio / 100;
-    int64_t spare = target - step;
-    if (spare < step / LEAST_SHARE) spare = step / LEAST_SHARE;
-    int64_t tokens = spare * 1000 / a->token_ns;
-    return tokens < 1 ? 1 : tokens > UINT32_MAX ? UINT32_MAX : (uint32_t)tokens;
-}
+enum { STALLS_MAX = 4 };
 
 /* ---- One item ---- */
 
@@ -101,29 +53,52 @@ static void take_item(struct account *a, struct account_row *r, const struct pla
 /* ---- The shares of one plan ---- */
 
 /* P4, P9: what the running rows leave, and the time allows, is for the preparing rows, one token each at least. Each
- * gets an equal part of half of it, or all it can take, and the oldest take the rest. */
+ * gets an equal part of half of it, or all it can take, and the oldest take the rest. Long prompts together may have a
+ * limit of their own below that of all. */
+struct shares {
+    uint32_t n, tokens, long_tokens, each, outputs_each;
+    uint32_t given, long_given; /* in the plan */
+    int outputs_gone;           /* all that rows with outputs at every position may use is used */
+};
+
+static int is_long(const struct account_row *r) { return r->known > SCHED_SHORT_PROMPT; }
+
+static struct shares shares_of(const struct account *a, const struct plan *plan, struct account_row *const *rows,
+                               uint32_t running) {
+    struct shares s = {.n = plan->n_items - running};
+    struct account_allowance allowed = account_allow(a, running, s.n);
+    s.tokens = sim_max(sim_min(a->config->batch_tokens - running, allowed.all), s.n);
+    s.long_tokens = sim_max(sim_min(s.tokens, allowed.long_ones), s.n);
+    uint32_t outputs = a->config->outputs_max - running, wanted = 0;
+    s.each = sim_max(1, s.tokens / (2 * s.n));
+    s.outputs_each = sim_max(1, outputs / (2 * s.n));
+    for (uint32_t i = running; i < plan->n_items; i++) {
+        uint32_t got = plan->items[i].n_tokens;
+        s.given += got;
+        s.long_given += is_long(rows[i]) ? got : 0;
+        wanted += rows[i]->request.all_outputs ? got : 1;
+    }
+    SIM_HOLDS(s.given <= s.tokens && s.long_given <= s.long_tokens && wanted <= outputs);
+    s.outputs_gone = wanted == outputs;
+    return s;
+}
+
 static void check_shares(const struct account *a, const struct plan *plan, struct account_row *const *rows,
                          uint32_t running) {
-    uint32_t n = plan->n_items - running;
-    if (n == 0) return;
-    uint32_t tokens = sim_min(a->config->batch_tokens - running, account_allow(a, running));
-    tokens = sim_max(tokens, n);
-    SIM_HOLDS(plan->n_prompt_tokens <= tokens && plan->n_prompt_tokens >= n);
-    uint32_t outputs = a->config->outputs_max - running, wanted = 0;
-    for (uint32_t i = 0; i < n; i++)
-        wanted += rows[running + i]->request.all_outputs ? plan->items[running + i].n_tokens : 1;
-    SIM_HOLDS(wanted <= outputs);
-    uint32_t each = sim_max(1, tokens / (2 * n)), outputs_each = sim_max(1, outputs / (2 * n));
-    int all_got = 1;
-    for (uint32_t i = 0; i < n; i++) {
-        const struct account_row *r = rows[running + i];
-        uint32_t got = plan->items[running + i].n_tokens, limit = limit_of(r);
-        uint32_t least = r->request.all_outputs ? sim_min(each, outputs_each) : each;
-        SIM_HOLDS(got >= sim_min(limit, least));
-        if (!all_got) SIM_HOLDS(got <= least); /* an older one has not got all it can take */
-        int by_outputs = r->request.all_outputs && wanted == outputs;
-        if (got < limit && !by_outputs) all_got = 0;
-        if (got < limit && !by_outputs) SIM_HOLDS(plan->n_prompt_tokens == tokens);
+    if (plan->n_items == running) return;
+    struct shares s = shares_of(a, plan, rows, running);
+    int short_one_wants = 0, long_one_wants = 0; /* an older one has not got all it can take */
+    for (uint32_t i = running; i < plan->n_items; i++) {
+        const struct account_row *r = rows[i];
+        uint32_t got = plan->items[i].n_tokens, limit = limit_of(r);
+        uint32_t part = r->request.all_outputs ? sim_min(s.each, s.outputs_each) : s.each;
+        int outputs_lack = r->request.all_outputs && s.outputs_gone;
+        int long_lack = is_long(r) && s.long_given == s.long_tokens;
+        SIM_HOLDS(got >= sim_min(limit, long_lack ? 1 : part));
+        if (short_one_wants || (is_long(r) && long_one_wants)) SIM_HOLDS(got <= part);
+        if (got == limit || outputs_lack) continue;
+        SIM_HOLDS(long_lack || s.given == s.tokens); /* nothing is left over */
+        *(long_lack ? &long_one_wants : &short_one_wants) = 1;
     }
 }
 
@@ -223,7 +198,7 @@ void account_plan(struct account *a, const struct plan *plan) {
 void account_commit(struct account *a, const struct plan *plan, uint32_t us) {
     struct account_list *flight = &a->flight[plan->number % SCHED_IN_FLIGHT];
     a->flying--;
-    note_time(a, plan, us);
+    account_note(a, plan, us);
     for (uint32_t i = 0; i < plan->n_items; i++) {
         struct account_row *r = flight->at[i];
         r->flying--;
@@ -274,7 +249,7 @@ void account_compare(const struct account *a, const struct sched *s) {
     SIM_HOLDS(n.running == state[ROW_RUNNING] && n.preempted == state[ROW_PREEMPTED] && n.ending == state[ROW_ENDING]);
     SIM_HOLDS(n.paused == paused && n.in_flight == a->flying && n.gone == a->gone.n);
     SIM_HOLDS(n.preemptions == a->preemptions && n.redone == a->redone);
-    SIM_HOLDS(n.step_us == step_of(a, steady) && n.token_ns == a->token_ns);
+    account_compare_time(a, steady, &n);
     for (uint32_t t = 0; t < a->tenants_n; t++) {
         struct sched_tenant_counts its;
         sched_get_tenant(s, t, &its);
