@@ -387,7 +387,7 @@ static void play_new(struct play *p) {
         SIM_HOLDS(p->launch[k].samples != NULL);
     }
     for (uint32_t g = 0; g < c->groups; g++) pages += pages_total(c->pages, g);
-    p->check_every = 1 + (total + pages) / 200;
+    p->check_every = 1 + (total + pages) / 60;
 }
 
 static void play_free(struct play *p) {
