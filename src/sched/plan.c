@@ -26,20 +26,28 @@ static void row_admit(struct sched *s, struct row *r) {
     sched_list_push(s, &s->admitted, r);
 }
 
+/* P1: the unread tokens of the rows that prepare have a limit. It keeps a tenant's next row out while another of its
+ * own prepares, but never its only one: long prompts of one tenant would hold up all others. */
+static int cohort_is_full(const struct sched *s, const struct row *head) {
+    uint32_t load = sched_min(head->known, s->config.cohort_tokens / 2);
+    if (s->cohort_load + load <= s->config.cohort_tokens) return 0;
+    for (uint32_t i = s->list[LIST_PREPARING].first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next)
+        if (row_at(s, i)->tenant == head->tenant) return 1;
+    return 0;
+}
+
 /* The next in line (line.c) joins if there is a row and room for it, else everyone behind it waits: it will join,
  * because what it waits for is held by rows that end or that give it up. */
 static void admit(struct sched *s) {
-    const struct sched_config *c = &s->config;
     struct row *head;
     int yielded = 0;
-    while (!s->held_back && (head = sched_line_head(s)) != NULL) {
-        if (s->state_n[ROW_PREPARING] + s->state_n[ROW_RUNNING] >= c->rows_max || !sched_room_fits(s, head)) {
+    while (!s->held_back && (head = sched_line_head(s)) != NULL && !cohort_is_full(s, head)) {
+        uint32_t rows = s->state_n[ROW_PREPARING] + s->state_n[ROW_RUNNING];
+        if (rows >= s->config.rows_max || !sched_room_fits(s, head)) {
             if (!sched_room_yield(s, head)) return;
             yielded = 1;
             continue;
         }
-        uint32_t load = sched_min(head->known, c->cohort_tokens / 2);
-        if (s->list[LIST_PREPARING].n > 0 && s->cohort_load + load > c->cohort_tokens) return;
         row_admit(s, head);
         if (yielded) return; /* whoever gave way is admitted in a later plan, when all its tokens are read */
     }

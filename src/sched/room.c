@@ -131,7 +131,7 @@ static void preempt(struct sched *s, struct row *r) {
 /* It was preempted before and has not yet made `tokens` more than it had then. */
 static int is_protected(const struct row *r, uint32_t tokens) {
     uint64_t until = (uint64_t)r->admitted + tokens;
-    return r->preemptions > 0 && r->next < until && r->next + 1 < row_total(r);
+    return r->preemptions > 0 && r->next < until;
 }
 
 /* Whether `a` is the better victim: one that nobody reads, then the less important, then one that may be taken again,

@@ -67,22 +67,30 @@ static void arguments(int argc, char **argv) {
     if (requests != NULL) run.requests = strtoull(requests, NULL, 10);
 }
 
+static void say(const struct sim_totals *t) {
+    printf("%" PRIu64 " requests in %" PRIu64 " epochs: %" PRIu64 " stopped, %" PRIu64 " reached their length, %" PRIu64
+           " cancelled, %" PRIu64 " failed, %" PRIu64 " could never fit, %" PRIu64 " were wrong; %" PRIu64
+           " times the line was full\n",
+           t->requests, run.epoch, t->finished_stop, t->finished_length, t->cancelled, t->failed, t->refused_size,
+           t->refused_wrong, t->refused_busy);
+    printf("%" PRIu64 " plans, %" PRIu64 " tokens, %" PRIu64 " of them again; %" PRIu64 " pauses, %" PRIu64 " checks\n",
+           t->plans, t->tokens, t->redone, t->pauses, t->checks);
+    printf("preempted: %" PRIu64 " for room, %" PRIu64 " paused, %" PRIu64
+           " ahead of their share; at most %u plans without "
+           "room, %u plans without anything new, %" PRIu64 " tokens past a tenant that waits\n",
+           t->pressed, t->made_way, t->owed, t->most_stalls, t->most_redo_plans, t->most_passed);
+}
+
 int main(int argc, char **argv) {
     arguments(argc, argv);
     printf("seed %" PRIu64 "\n", run.seed);
     fflush(stdout);
     struct sim_totals t = {0};
     for (; t.requests < run.requests; run.epoch++) {
-        /* The length of an epoch must not depend on what is left, or it could not be played alone. */
-        struct sim_rng rng = {run.seed, run.epoch, UINT64_C(1) << 40};
-        sim_play(run.seed, run.epoch, sim_between(&rng, 100, 3000), run.canary, &t);
+        sim_play(run.seed, run.epoch, run.canary, &t);
         if (run.one_epoch) break;
     }
-    printf("%" PRIu64 " requests in %" PRIu64 " epochs: %" PRIu64 " stopped, %" PRIu64 " reached their length, %" PRIu64
-           " cancelled, %" PRIu64 " found the line full, %" PRIu64 " could never fit; %" PRIu64 " pauses\n",
-           t.requests, run.epoch, t.finished_stop, t.finished_length, t.cancelled, t.refused_busy, t.refused_size,
-           t.paused);
-    printf("%" PRIu64 " plans, %" PRIu64 " tokens, %" PRIu64 " checks\n", t.plans, t.tokens, t.checks);
+    say(&t);
     if (run.canary == CANARY_NONE) return 0;
     printf("canary %s was not caught\n", canary_names[run.canary]);
     return 1;

@@ -1,5 +1,6 @@
 /* The simulation: real src/sched and src/pages, a fake engine around them, a fake model whose answer depends on every
- * byte of state that a real one would read, and a naive model that says what each row must get.
+ * byte of state that a real one would read, a naive model that says what each row must get, and a naive account of what
+ * the scheduler must do.
  *
  * One seed makes everything. It is cut into epochs, each with a configuration of its own, which can be played alone. */
 #ifndef SIM_H
@@ -9,7 +10,7 @@
 
 #include "sched/sched.h"
 
-/* Mistakes that the fake engine can be told to make. */
+/* Mistakes that the fake engine can be told to make, or that it makes inside the scheduler's memory. */
 #define SIM_CANARY_LIST(X)                                                                                             \
     X(NONE, "none")                                                                                                    \
     X(NEIGHBOUR, "neighbour") /* a row is fed the sample of another */                                                 \
@@ -19,7 +20,18 @@
     X(LEAK, "leak")           /* a page never goes back */                                                             \
     X(DEAF, "deaf")           /* a cancelled row is never finished */                                                  \
     X(GREEDY, "greedy")       /* a row's budget is overrun by one token */                                             \
-    X(STALE, "stale")         /* a page table is read one page off */
+    X(STALE, "stale")         /* a page table is read one page off */                                                  \
+    X(REREAD, "reread")       /* a row that came again reads its own tokens one place off */                           \
+    X(TWICE, "twice")         /* its last sample is delivered again */                                                 \
+    X(SLOT, "slot")           /* its last sample is lost while it reads again */                                       \
+    X(FORGOTTEN, "forgotten") /* a preempted row is in no line */                                                      \
+    X(STOLEN, "stolen")       /* a tenant is served and it is not counted */                                           \
+    X(CLAIMED, "claimed")     /* a page is claimed by two rows */                                                      \
+    X(SHARED, "shared")       /* a page is in the tables of two rows */                                                \
+    X(CUT, "cut")             /* a cut is skipped */                                                                   \
+    X(VICTIM, "victim")       /* the row that is preempted is not the cheapest */                                      \
+    X(SLOW, "slow")           /* prompts take more time than the target leaves */                                      \
+    X(OVERTAKE, "overtake")   /* a waiting row overtakes an older one */
 
 enum sim_canary {
 #define SIM_CANARY_ENUM(name, text) CANARY_##name,
@@ -43,6 +55,9 @@ _Noreturn void sim_fail(const char *format, ...) __attribute__((format(printf, 1
         if (!(fact)) sim_fail("%s:%d: %s", __FILE__, __LINE__, #fact);                                                 \
     } while (0)
 
+static inline uint32_t sim_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static inline uint32_t sim_max(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
 /* ---- The fake model (sim_model.c) ---- */
 
 /* What a request is and what it must get. */
@@ -56,7 +71,7 @@ struct sim_task {
 
 struct sim_model {
     const struct sched_config *config;
-    uint64_t *arena[PAGES_GROUPS_MAX];  /* one value per position of each page */
+    uint64_t *arena[PAGES_GROUPS_MAX];  /* one value per position of each page: the sum of the page's up to it */
     sched_row *owner[PAGES_GROUPS_MAX]; /* who wrote to a page last */
 };
 
@@ -68,19 +83,48 @@ void sim_task_solve(const struct sched_config *config, struct sim_task *task);
 void sim_task_clear(struct sim_task *task);
 int sim_task_stops(const struct sim_task *task, uint32_t token);
 
+/* What an item is fed by the engine. */
+struct sim_feed {
+    const uint32_t *read; /* the row's generated tokens that the engine has read */
+    uint32_t read_n, sample /* in the row's slot */;
+};
 /* Computes an item through its page tables as the backend would: every token's state is written, and read by the
  * tokens that see it. Returns the sample (0 if none); adds outputs before the sample to *scores. */
-uint32_t sim_model_run(struct sim_model *m, const struct sim_task *task, const struct plan_item *item, uint32_t fed,
-                       uint64_t *scores, enum sim_canary canary);
+uint32_t sim_model_run(struct sim_model *m, const struct sim_task *task, const struct plan_item *item,
+                       const struct sim_feed *feed, uint64_t *scores, enum sim_canary canary);
+
+/* ---- What an epoch is like (sim_draw.c) ---- */
+
+enum { SIM_TENANTS = 6, SIM_LATE_MOST = 4 };
+
+/* How the world around the scheduler behaves, beside its configuration. Rates are per thousand. */
+struct sim_habits {
+    uint32_t cancel, pause, hold, late_finish, late_read, late_told, fail_launch, fail_row, wrong;
+    uint32_t arrive, burst_max, stop_every, depth_fixed; /* depth 0: changes all the time */
+    uint32_t cuts, priorities, close;                    /* close: with how many requests left */
+    uint32_t tenants_busy;                               /* most requests come from one of them */
+    uint32_t lengthy;                                    /* rows that make many tokens */
+    uint32_t requests;
+    uint32_t cost_base, cost_row, cost_token, cost_noise; /* of an iteration; noise in percent */
+    struct sched_tenant tenants[SIM_TENANTS];
+};
+
+/* Makes the pages, too: the caller's. */
+void sim_draw_epoch(struct sim_rng *rng, struct sched_config *config, struct sim_habits *habits);
+void sim_draw_request(struct sim_rng *rng, const struct sched_config *config, const struct sim_habits *habits,
+                      struct sched_request *request, struct sim_task *task);
 
 /* ---- One epoch (sim_play.c) ---- */
 
 struct sim_totals {
-    uint64_t requests, refused_busy, refused_size, finished_stop, finished_length, cancelled, plans, tokens, checks;
-    uint64_t paused;
+    uint64_t requests, refused_busy, refused_size, refused_wrong, finished_stop, finished_length, cancelled, failed;
+    uint64_t pauses, plans, tokens, redone, checks;
+    uint64_t pressed, made_way, owed; /* preemptions: for room; of paused rows; of rows ahead of their share */
+    uint32_t most_stalls, most_redo_plans;
+    uint64_t most_passed;
 };
 
-/* Plays `requests` requests under a configuration drawn from the seed; every invariant is checked on the way. */
-void sim_play(uint64_t seed, uint64_t epoch, uint32_t requests, enum sim_canary canary, struct sim_totals *totals);
+/* Plays requests under a configuration drawn from the seed; every invariant is checked on the way. */
+void sim_play(uint64_t seed, uint64_t epoch, enum sim_canary canary, struct sim_totals *totals);
 
 #endif

@@ -100,20 +100,28 @@ static uint64_t sum_seen(const struct sim_model *m, const struct plan_item *item
         if (m->owner[g][id] != item->row)
             sim_fail("row %llx reads page %u of group %u, last written by row %llx", (unsigned long long)item->row, id,
                      g, (unsigned long long)m->owner[g][id]);
-        uint32_t end = from - from % PAGE_TOKENS + PAGE_TOKENS;
-        if (end > to) end = to;
-        for (uint32_t k = from % PAGE_TOKENS, n = end - from; n > 0; k++, n--) sum += page[k];
-        from = end;
+        uint32_t at = from % PAGE_TOKENS, n = sim_min(PAGE_TOKENS - at, to - from);
+        sum += page[at + n - 1] - (at == 0 ? 0 : page[at - 1]);
+        from += n;
     }
     return sum;
 }
 
-uint32_t sim_model_run(struct sim_model *m, const struct sim_task *task, const struct plan_item *item, uint32_t fed,
-                       uint64_t *scores, enum sim_canary canary) {
+static uint32_t token_at(const struct sim_task *task, const struct plan_item *item, const struct sim_feed *feed,
+                         uint32_t pos, enum sim_canary canary) {
+    if (item->source == PLAN_SAMPLE) return feed->sample;
+    if (pos < task->prompt_n) return prompt_token(task->salt, pos);
+    uint32_t index = pos - task->prompt_n;
+    SIM_HOLDS(index < feed->read_n);
+    if (canary == CANARY_REREAD && index > 0) index--;
+    return feed->read[index];
+}
+
+uint32_t sim_model_run(struct sim_model *m, const struct sim_task *task, const struct plan_item *item,
+                       const struct sim_feed *feed, uint64_t *scores, enum sim_canary canary) {
     uint32_t groups = m->config->groups, sample = 0;
     for (uint32_t k = 0; k < item->n_tokens; k++) {
-        uint32_t pos = item->pos + k;
-        uint32_t token = item->source == PLAN_PROMPT ? prompt_token(task->salt, pos) : fed;
+        uint32_t pos = item->pos + k, token = token_at(task, item, feed, pos, canary);
         uint64_t before = 0, seen = 0;
         for (uint32_t g = 0; g < groups; g++) {
             uint32_t window = m->config->group[g].window;
@@ -122,8 +130,9 @@ uint32_t sim_model_run(struct sim_model *m, const struct sim_task *task, const s
             before += sum_seen(m, item, g, from, pos);
         }
         for (uint32_t g = 0; g < groups; g++) {
-            uint64_t value = value_of(token, pos, before, g);
-            page_of(m, item, g, pos)[pos % PAGE_TOKENS] = value;
+            uint64_t value = value_of(token, pos, before, g), *page = page_of(m, item, g, pos);
+            uint32_t at = pos % PAGE_TOKENS;
+            page[at] = (at == 0 ? 0 : page[at - 1]) + value;
             m->owner[g][item->table[g][pos / PAGE_TOKENS]] = item->row;
             seen += value;
         }

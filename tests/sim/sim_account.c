@@ -1,0 +1,378 @@
+/* The naive account's first half: rows come, wait, are let in, give way and go. Everything is found by walking the
+ * rows. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim_account.h"
+
+enum { STALLS_MAX = 4 /* plans for which a row waits for pages on their way before it takes another's */ };
+
+/* ---- Lists ---- */
+
+static struct account_list list_new(uint32_t n) {
+    struct account_list list = {calloc(n, sizeof *list.at), 0};
+    SIM_HOLDS(list.at != NULL);
+    return list;
+}
+
+static void push(struct account_list *list, struct account_row *r) {
+    r->place = list->n;
+    list->at[list->n++] = r;
+}
+
+/* From a list without order. */
+static void drop(struct account_list *list, struct account_row *r) {
+    SIM_HOLDS(r->place < list->n && list->at[r->place] == r);
+    list->at[r->place] = list->at[--list->n];
+    list->at[r->place]->place = r->place;
+}
+
+/* From one with an order. 1 if it was there. */
+static int drop_ordered(struct account_list *list, const struct account_row *r) {
+    for (uint32_t i = 0; i < list->n; i++)
+        if (list->at[i] == r) {
+            memmove(list->at + i, list->at + i + 1, (--list->n - i) * sizeof *list->at);
+            return 1;
+        }
+    return 0;
+}
+
+struct account_row *account_take_first(struct account_list *list) {
+    struct account_row *r = list->n > 0 ? list->at[0] : NULL;
+    if (r != NULL) drop_ordered(list, r);
+    return r;
+}
+
+void account_reorder(struct account *a, struct account_row *r) {
+    SIM_HOLDS(drop_ordered(&a->in, r));
+    a->in.at[a->in.n++] = r;
+}
+
+void account_init(struct account *a, const struct sched_config *config, uint32_t late_most, struct sim_totals *totals) {
+    *a = (struct account){.config = config, .late_most = late_most, .totals = totals};
+    a->tenants_n = config->tenants == NULL ? 1 : config->tenants_n;
+    SIM_HOLDS(a->tenants_n <= ACCOUNT_TENANTS);
+    for (uint32_t t = 0; t < a->tenants_n; t++)
+        a->tenant[t].limits = config->tenants == NULL ? (struct sched_tenant){1, 0} : config->tenants[t];
+    uint32_t rows = config->rows_max * (1 + SCHED_IN_FLIGHT) + config->queue_max;
+    struct account_list *lists[] = {&a->waiting,  &a->in,      &a->leaving,   &a->gone,     &a->untold,
+                                    &a->gave_way, &a->scratch, &a->flight[0], &a->flight[1]};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) *lists[i] = list_new(rows);
+}
+
+void account_clear(struct account *a) {
+    struct account_list *lists[] = {&a->waiting,  &a->in,      &a->leaving,   &a->gone,     &a->untold,
+                                    &a->gave_way, &a->scratch, &a->flight[0], &a->flight[1]};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]->at);
+}
+
+/* ---- Rows come and go ---- */
+
+/* The largest chunk with which the row's worst case fits the empty pool, by trying; 0 if none. */
+static uint32_t project(const struct account *a, const struct sched_request *q) {
+    uint32_t c = q->chunk_max == 0 ? a->config->batch_tokens : sim_min(q->chunk_max, a->config->batch_tokens);
+    for (; c > 0; c--) {
+        int fits = 1;
+        for (uint32_t g = 0; g < a->config->groups; g++)
+            fits &= pages_worst(a->config->group[g].window, (uint64_t)q->prompt_n + q->max_new, 2 * c) <=
+                    pages_total(a->config->pages, g);
+        if (fits) break;
+    }
+    return c;
+}
+
+int account_judge(const struct account *a, struct account_row *row) {
+    const struct sched_request *q = &row->request;
+    if (q->prompt_n == 0 || (q->max_new == 0 && !q->all_outputs)) return COHORT_E_ARGUMENT;
+    if ((uint64_t)q->prompt_n + q->max_new > a->config->context_max) return COHORT_E_CONTEXT;
+    if (q->tenant >= a->tenants_n || q->cuts_n > SCHED_CUTS_MAX) return COHORT_E_ARGUMENT;
+    for (uint32_t i = 0, last = 0; i < q->cuts_n; last = q->cuts[i++])
+        if (q->cuts[i] <= last || q->cuts[i] > q->prompt_n) return COHORT_E_ARGUMENT;
+    row->chunk = project(a, q);
+    return row->chunk == 0 ? COHORT_E_CAPACITY : 0;
+}
+
+/* A tenant that was away starts where the least served of the others is, if it is not ahead of it. */
+static void tenant_comes(struct account *a, uint32_t tenant) {
+    uint64_t least = UINT64_MAX;
+    for (uint32_t t = 0; t < a->tenants_n; t++)
+        if (a->tenant[t].present > 0 && a->tenant[t].served < least) least = a->tenant[t].served;
+    if (least != UINT64_MAX && a->tenant[tenant].served < least) a->tenant[tenant].served = least;
+}
+
+void account_submit(struct account *a, struct account_row *row) {
+    struct account_tenant *t = &a->tenant[row->request.tenant];
+    if (t->present == 0) tenant_comes(a, row->request.tenant);
+    t->present++;
+    row->state = ROW_WAITING;
+    row->submitted = ++a->submitted;
+    row->known = row->request.prompt_n;
+    a->pages_reached++;
+    push(&a->waiting, row);
+}
+
+/* What it holds when it takes no more: from the page that the window of the last commit reached, to its last. */
+static void freeze(const struct account *a, struct account_row *r) {
+    for (uint32_t g = 0; g < a->config->groups; g++) {
+        uint32_t window = a->config->group[g].window;
+        uint32_t from = window == 0 || r->done < window ? 0 : r->done - window + 1;
+        r->held[g] = (r->next + PAGE_TOKENS - 1) / PAGE_TOKENS - from / PAGE_TOKENS;
+    }
+}
+
+void account_go(struct account *a, struct account_row *r) {
+    SIM_HOLDS(r->flying == 0);
+    drop(&a->leaving, r);
+    if (r->state == ROW_ENDING) {
+        r->state = ROW_GONE;
+        a->gone.at[a->gone.n++] = r;
+        return;
+    }
+    r->state = ROW_WAITING;
+    r->next = r->done = r->covered = 0;
+    push(&a->waiting, r);
+}
+
+static void leave(struct account *a, struct account_row *r, enum row_state state) {
+    SIM_HOLDS(drop_ordered(&a->in, r));
+    a->redo_plans = 0;
+    if (r->untold) drop_ordered(&a->untold, r);
+    r->untold = 0;
+    freeze(a, r);
+    r->state = state;
+    push(&a->leaving, r);
+    if (r->flying == 0) account_go(a, r);
+}
+
+void account_finish(struct account *a, struct account_row *r) {
+    r->paused = 0;
+    a->tenant[r->request.tenant].present--;
+    if (r->state == ROW_WAITING) {
+        drop(&a->waiting, r);
+        r->state = ROW_GONE;
+        a->gone.at[a->gone.n++] = r;
+    } else if (r->state == ROW_PREEMPTED)
+        r->state = ROW_ENDING;
+    else
+        leave(a, r, ROW_ENDING);
+}
+
+void account_pause(struct account *a, struct account_row *r, int paused) {
+    int changes = r->paused != paused;
+    r->paused = (uint8_t)paused;
+    a->redo_plans = 0;
+    if (changes && (r->state == ROW_PREPARING || r->state == ROW_RUNNING)) account_reorder(a, r);
+}
+
+/* ---- Room ---- */
+
+static uint64_t claim(const struct account *a, const struct account_row *r, uint32_t g, uint32_t tokens) {
+    return pages_worst(a->config->group[g].window, tokens, (uint64_t)SCHED_IN_FLIGHT * r->chunk);
+}
+
+static uint64_t claimed(const struct account *a, uint32_t g) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < a->in.n; i++) n += claim(a, a->in.at[i], g, a->in.at[i]->covered);
+    for (uint32_t i = 0; i < a->leaving.n; i++) n += a->leaving.at[i]->held[g];
+    return n;
+}
+
+/* A waiting row claims what it knows and SCHED_AHEAD tokens, and leaves a page for every row that will claim more. */
+static int fits(const struct account *a, const struct account_row *r) {
+    uint32_t tokens = sim_min(account_total(r), r->known + SCHED_AHEAD), growing = tokens < account_total(r);
+    for (uint32_t i = 0; i < a->in.n; i++) growing += a->in.at[i]->covered < account_total(a->in.at[i]);
+    for (uint32_t g = 0; g < a->config->groups; g++) {
+        uint64_t others = claimed(a, g);
+        if (others > 0) others += growing;
+        if (others + claim(a, r, g, tokens) > pages_total(a->config->pages, g)) return 0;
+    }
+    return 1;
+}
+
+static int cover(const struct account *a, struct account_row *r, uint32_t tokens) {
+    for (uint32_t g = 0; g < a->config->groups; g++)
+        if (claimed(a, g) - claim(a, r, g, r->covered) + claim(a, r, g, tokens) > pages_total(a->config->pages, g))
+            return 0;
+    r->covered = tokens;
+    return 1;
+}
+
+/* A running row's next token has room: SCHED_AHEAD tokens if they fit, else to the end of its page. */
+static int has_room(const struct account *a, struct account_row *r) {
+    return r->next < r->covered || cover(a, r, sim_min(account_total(r), r->next + SCHED_AHEAD)) ||
+           cover(a, r, sim_min(account_total(r), r->next - r->next % PAGE_TOKENS + PAGE_TOKENS));
+}
+
+/* Pages are on their way: of rows that leave, and of rows that end as soon as their last token is read. */
+static int are_coming(const struct account *a) {
+    int spent = 0;
+    for (uint32_t i = 0; i < a->in.n; i++) spent |= a->in.at[i]->state == ROW_RUNNING && account_spent(a->in.at[i]);
+    return spent || a->leaving.n > 0;
+}
+
+/* ---- Who gives way ---- */
+
+static int before(const struct account_row *x, const struct account_row *y) {
+    return x->request.priority != y->request.priority ? x->request.priority < y->request.priority
+                                                      : x->submitted < y->submitted;
+}
+
+/* Of the rows that are not paused and have tokens to plan, the first: it is never preempted for room. */
+static const struct account_row *senior(const struct account *a) {
+    const struct account_row *first = NULL;
+    for (uint32_t i = 0; i < a->in.n; i++) {
+        const struct account_row *r = a->in.at[i];
+        if (!r->paused && !account_spent(r) && (first == NULL || before(r, first))) first = r;
+    }
+    return first;
+}
+
+/* It came again and has not made `tokens` more than it had. */
+static int has_just_come(const struct account_row *r, uint32_t tokens) {
+    return r->preemptions > 0 && r->next < r->admitted + tokens;
+}
+
+/* Each of these decides if the ones before do not: nobody reads it; it matters less; it may be taken again; the fewest
+ * tokens are redone; it is younger. */
+static int goes_rather(const struct account_row *x, const struct account_row *y) {
+    int just_x = has_just_come(x, SCHED_AHEAD), just_y = has_just_come(y, SCHED_AHEAD);
+    return x->paused != y->paused                       ? x->paused
+           : x->request.priority != y->request.priority ? x->request.priority > y->request.priority
+           : just_x != just_y                           ? just_y
+           : x->next != y->next                         ? x->next < y->next
+                                                        : x->submitted > y->submitted;
+}
+
+/* A tenant that waits with `head` has got so little that whoever got more than this is ahead. */
+static uint64_t share_limit(const struct account *a, const struct account_row *head) {
+    uint32_t t = head->request.tenant;
+    return a->tenant[t].served + account_virtual(a, t, SCHED_SHARE_QUANTUM);
+}
+
+static int is_owed(const struct account *a, const struct account_row *r, uint64_t limit) {
+    return a->tenant[r->request.tenant].served > limit &&
+           !has_just_come(r, sim_max(SCHED_SHARE_QUANTUM, r->admitted / 2));
+}
+
+static struct account_row *choose(const struct account *a, enum account_reason reason, const struct account_row *head) {
+    const struct account_row *first = senior(a);
+    struct account_row *best = NULL;
+    for (uint32_t i = 0; i < a->in.n; i++) {
+        struct account_row *r = a->in.at[i];
+        if (account_spent(r)) continue;
+        if (reason == FOR_ROOM && r == first) continue;
+        if (reason == PAUSED_ONE && !r->paused) continue;
+        if (reason == OWED_ONE && !is_owed(a, r, share_limit(a, head))) continue;
+        uint64_t served = a->tenant[r->request.tenant].served;
+        uint64_t best_served = best == NULL ? 0 : a->tenant[best->request.tenant].served;
+        int further = reason == OWED_ONE && served != best_served;
+        if (best == NULL || (further ? served > best_served : goes_rather(r, best))) best = r;
+    }
+    return best;
+}
+
+/* No thrash: between two preemptions that it was not forced to, a row makes SCHED_AHEAD tokens. And rows are preempted
+ * for room only because rows grow: a row claims at least a page when it finds no room, and comes again with at least
+ * SCHED_AHEAD tokens of room, so not more often than they reach pages. Each costs at most its row's length. */
+static void preempt(struct account *a, struct account_row *r, enum account_reason reason) {
+    SIM_HOLDS(reason != FOR_ROOM || r != senior(a));
+    r->forced += r->paused || (reason == FOR_ROOM && has_just_come(r, SCHED_AHEAD));
+    a->pressed += reason == FOR_ROOM;
+    SIM_HOLDS(a->pressed <= a->pages_reached);
+    a->gave_way.at[a->gave_way.n++] = r;
+    r->preemptions++;
+    SIM_HOLDS(r->preemptions <= r->forced + 1 + r->reach / SCHED_AHEAD);
+    a->preemptions++;
+    *(reason == FOR_ROOM ? &a->totals->pressed : reason == PAUSED_ONE ? &a->totals->made_way : &a->totals->owed) += 1;
+    r->known = sim_max(r->request.prompt_n, r->reach);
+    leave(a, r, ROW_PREEMPTED);
+}
+
+static void make_room(struct account *a) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < a->in.n; i++) a->scratch.at[n++] = a->in.at[i];
+    for (uint32_t i = 0; i < n; i++) {
+        struct account_row *r = a->scratch.at[i];
+        while (r->state == ROW_RUNNING && !r->paused && !account_spent(r) && !has_room(a, r)) {
+            a->calm = 0;
+            struct account_row *victim = are_coming(a) && r->stalls < STALLS_MAX ? NULL : choose(a, FOR_ROOM, NULL);
+            if (victim == NULL) {
+                r->stalls = sim_min(r->stalls + 1, STALLS_MAX);
+                break;
+            }
+            preempt(a, victim, FOR_ROOM);
+        }
+        if (r->next < r->covered) r->stalls = 0;
+    }
+}
+
+/* ---- Who comes in ---- */
+
+uint32_t account_rows(const struct account *a, uint32_t tenant) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < a->in.n; i++) n += a->in.at[i]->request.tenant == tenant;
+    return n;
+}
+
+/* The first in the line of the tenant that was served least, among those below their own number of rows. */
+static struct account_row *find_head(const struct account *a) {
+    struct account_row *first[ACCOUNT_TENANTS] = {NULL}, *head = NULL;
+    for (uint32_t i = 0; i < a->waiting.n; i++) {
+        struct account_row *r = a->waiting.at[i], **its = &first[r->request.tenant];
+        if (!r->paused && (*its == NULL || before(r, *its))) *its = r;
+    }
+    for (uint32_t t = 0; t < a->tenants_n; t++) {
+        uint32_t most = a->tenant[t].limits.rows_max;
+        if (first[t] == NULL || (most > 0 && account_rows(a, t) >= most)) continue;
+        if (head == NULL || a->tenant[t].served < a->tenant[head->request.tenant].served) head = first[t];
+    }
+    return head;
+}
+
+/* P1: the unread tokens of all rows that prepare, each counted up to half of the limit, leave no room for the head's.
+ * That does not matter for a tenant of which no row prepares. */
+static int cohort_is_full(const struct account *a, const struct account_row *head) {
+    uint32_t half = a->config->cohort_tokens / 2;
+    uint64_t load = sim_min(head->known, half), its = 0;
+    for (uint32_t i = 0; i < a->in.n; i++) {
+        const struct account_row *r = a->in.at[i];
+        if (r->state != ROW_PREPARING || r->paused) continue;
+        its += r->request.tenant == head->request.tenant;
+        load += sim_min(r->known - r->next, half);
+    }
+    return its > 0 && load > a->config->cohort_tokens;
+}
+
+static void admit(struct account *a, struct account_row *r) {
+    drop(&a->waiting, r);
+    r->state = ROW_PREPARING;
+    r->covered = sim_min(account_total(r), r->known + SCHED_AHEAD);
+    r->admitted = r->known;
+    r->stalls = r->without = 0;
+    r->untold = 1;
+    a->in.at[a->in.n++] = r;
+    a->untold.at[a->untold.n++] = r;
+    a->admitted_n++;
+}
+
+void account_predict(struct account *a) {
+    struct account_row *head;
+    int made_way = 0;
+    a->calm = 1;
+    a->admitted_n = a->gave_way.n = 0;
+    make_room(a);
+    while (a->calm && !a->hold && (head = find_head(a)) != NULL && !cohort_is_full(a, head)) {
+        if (a->in.n >= a->config->rows_max || !fits(a, head)) {
+            if (are_coming(a)) return;
+            enum account_reason reason = PAUSED_ONE;
+            struct account_row *victim = choose(a, PAUSED_ONE, head);
+            if (victim == NULL) victim = choose(a, reason = OWED_ONE, head);
+            if (victim == NULL) return;
+            preempt(a, victim, reason);
+            made_way = 1;
+            continue;
+        }
+        admit(a, head);
+        if (made_way) return; /* nobody else, maybe the one that made way, before the next plan */
+    }
+}

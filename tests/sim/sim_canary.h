@@ -1,0 +1,13 @@
+/* Mistakes made on purpose inside the scheduler's memory (sim_canary.c); those of the fake engine are in sim_play.c and
+ * sim_model.c. Nothing happens unless a canary was asked for. */
+#ifndef SIM_CANARY_H
+#define SIM_CANARY_H
+
+#include "sim_play.h"
+
+void canary_submitted(struct play *p, struct request *r);
+void canary_disturb(struct play *p);
+void canary_plan(struct play *p);                             /* before sched_plan */
+void canary_planned(struct play *p, const struct plan *plan); /* after it; NULL: nothing was planned */
+
+#endif

@@ -1,0 +1,150 @@
+/* Drawn from the seed: configurations from barely one row's room to plenty, and requests that press on them. */
+#include "sim.h"
+
+struct profile {
+    uint32_t rows_low, rows_high, queue_high, batch_low, batch_high, context_low, context_high, cohort_high;
+    uint32_t requests_high; /* in an epoch; as many as keep its time like that of others */
+};
+
+static const struct profile profiles[] = {
+    {1, 3, 3, 0, 8, 8, 120, 40, 300},             /* tiny */
+    {4, 32, 64, 0, 128, 8, 512, 400, 2000},       /* usual */
+    {64, 400, 2000, 0, 600, 8, 200, 0, 16000},    /* large */
+    {2, 16, 20, 0, 4096, 8, 700, 0, 1000},        /* a budget above every prompt */
+    {8, 40, 100, 0, 64, 8, 300, 300, 1000},       /* with small pools, below */
+    {3, 16, 20, 16, 256, 600, 2500, 600, 200},    /* rows that grow far beyond what they are admitted with */
+    {24, 64, 200, 64, 512, 400, 900, 1000, 1000}, /* many of them */
+};
+enum { PROFILES = sizeof profiles / sizeof *profiles, SMALL_POOLS = 4, GROWING = 5 };
+
+static void draw_pages(struct sim_rng *rng, struct sched_config *c, uint32_t which) {
+    uint32_t totals[PAGES_GROUPS_MAX], batch = sim_max(c->batch_tokens, c->rows_max);
+    uint32_t plenty = which >= SMALL_POOLS ? sim_below(rng, 6) : sim_between(rng, 3, 12); /* in every group */
+    for (uint32_t g = 0; g < c->groups; g++) {
+        c->group[g].window = g == 0 && sim_chance(rng, which >= GROWING ? 950 : 800) ? 0 : sim_between(rng, 1, 100);
+        uint32_t worst = (uint32_t)pages_worst(c->group[g].window, c->context_max, 2 * batch);
+        if (plenty == 0)
+            totals[g] = sim_between(rng, (worst + 2) / 3, worst); /* some rows can never fit */
+        else if (plenty < 5)
+            totals[g] = worst + sim_below(rng, 2 * worst + 1); /* few large rows at a time */
+        else if (plenty < 9)
+            totals[g] = worst * sim_between(rng, (c->rows_max + 3) / 4, c->rows_max);
+        else
+            totals[g] = worst * c->rows_max;
+    }
+    SIM_HOLDS(pages_new(&c->pages, c->groups, totals, NULL) == 0);
+}
+
+static void draw_tenants(struct sim_rng *rng, struct sched_config *c, struct sim_habits *h) {
+    h->priorities = sim_chance(rng, 500);
+    if (sim_chance(rng, 300)) return; /* one of weight 1 */
+    c->tenants = h->tenants;
+    c->tenants_n = sim_between(rng, 1, SIM_TENANTS);
+    for (uint32_t t = 0; t < c->tenants_n; t++)
+        h->tenants[t] = (struct sched_tenant){.weight = sim_chance(rng, 500) ? 1 : sim_between(rng, 1, 10),
+                                              .rows_max = sim_chance(rng, 700) ? 0 : sim_between(rng, 1, c->rows_max)};
+    h->tenants_busy = sim_chance(rng, 600);
+}
+
+static void draw_time(struct sim_rng *rng, struct sched_config *c, struct sim_habits *h) {
+    h->cost_base = sim_between(rng, 1, 5000);
+    h->cost_row = sim_below(rng, 500);
+    h->cost_token = sim_between(rng, 1, 1000);
+    h->cost_noise = sim_below(rng, 4) * sim_below(rng, 30);
+    uint32_t how = sim_below(rng, 3);
+    if (how == 1) c->itl_target_us = sim_between(rng, 1, 4 * (h->cost_base + h->cost_token * 20));
+    if (how == 2) c->itl_ratio_percent = sim_between(rng, 110, 400);
+}
+
+static void draw_habits(struct sim_rng *rng, const struct sched_config *c, struct sim_habits *h, uint32_t which) {
+    uint32_t calm = sim_below(rng, 3); /* 0: nothing disturbs */
+    /* Turns and tokens are what these happen to, so rows that take many of them would never come to their end. */
+    uint32_t part = which >= GROWING ? sim_between(rng, 5, 40) : 1;
+    h->cancel = calm * sim_below(rng, 50) / part;
+    h->pause = calm * sim_below(rng, 100) / part;
+    h->hold = calm * sim_below(rng, 10) / part;
+    h->fail_launch = calm * sim_below(rng, 6) / part;
+    h->fail_row = calm * sim_below(rng, 4) / part;
+    h->wrong = calm * sim_below(rng, 20);
+    h->late_finish = sim_below(rng, 2) * sim_below(rng, 600);
+    h->late_read = sim_below(rng, 3) * 500;
+    h->late_told = calm * 100;
+    h->arrive = sim_between(rng, 20, 1000);
+    h->burst_max = sim_chance(rng, 500) ? 2 : c->rows_max * 2 + 1;
+    h->stop_every = sim_chance(rng, 500) ? sim_between(rng, 2, which >= GROWING ? 1000 : 60) : 0;
+    h->depth_fixed = sim_below(rng, 3);
+    h->cuts = sim_chance(rng, 500) ? sim_between(rng, 50, 500) : 0;
+    h->close = sim_chance(rng, 500) ? sim_below(rng, 100) : 0;
+    h->lengthy = which >= GROWING ? sim_between(rng, 300, 1000) : 0;
+}
+
+void sim_draw_epoch(struct sim_rng *rng, struct sched_config *c, struct sim_habits *h) {
+    uint32_t which = sim_below(rng, PROFILES);
+    const struct profile *f = &profiles[which];
+    *h = (struct sim_habits){0};
+    *c = (struct sched_config){.rows_max = sim_between(rng, f->rows_low, f->rows_high),
+                               .queue_max = sim_below(rng, f->queue_high + 1),
+                               .batch_tokens = sim_between(rng, f->batch_low, f->batch_high),
+                               .outputs_max = sim_chance(rng, 500) ? sim_below(rng, f->batch_high) : 0,
+                               .context_max = sim_between(rng, f->context_low, f->context_high),
+                               .cohort_tokens = sim_below(rng, f->cohort_high + 1),
+                               .groups = sim_between(rng, 1, 3)};
+    draw_pages(rng, c, which);
+    draw_tenants(rng, c, h);
+    draw_time(rng, c, h);
+    draw_habits(rng, c, h, which);
+    h->requests = sim_between(rng, f->requests_high / 10, f->requests_high);
+}
+
+/* Ascending positions in the prompt. */
+static void draw_cuts(struct sim_rng *rng, struct sched_request *q) {
+    uint32_t step = q->prompt_n / sim_between(rng, 1, SCHED_CUTS_MAX) + 1;
+    for (uint32_t at = 0; q->cuts_n < SCHED_CUTS_MAX;) {
+        at += sim_between(rng, 1, step);
+        if (at > q->prompt_n) return;
+        q->cuts[q->cuts_n++] = at;
+    }
+}
+
+static void spoil(struct sim_rng *rng, struct sched_request *q) {
+    switch (sim_below(rng, 5)) {
+    case 0:
+        q->prompt_n = 0;
+        break;
+    case 1:
+        q->tenant = sim_between(rng, SIM_TENANTS, UINT32_MAX - 1);
+        break;
+    case 2:
+        q->max_new = q->all_outputs = 0;
+        break;
+    case 3:
+        q->cuts_n = sim_between(rng, 2, UINT32_MAX - 2);
+        q->cuts[0] = q->cuts[1];
+        break;
+    default:
+        q->cuts_n = 1;
+        q->cuts[0] = sim_chance(rng, 500) ? 0 : q->prompt_n + 1;
+    }
+}
+
+void sim_draw_request(struct sim_rng *rng, const struct sched_config *c, const struct sim_habits *h,
+                      struct sched_request *q, struct sim_task *task) {
+    uint32_t context = c->context_max, brief = sim_min(context, 40);
+    *q = (struct sched_request){.prompt_n = sim_between(rng, 1, sim_chance(rng, 700) ? brief : context)};
+    if (sim_chance(rng, h->lengthy > 0 ? 500 : 200)) q->prompt_n = sim_between(rng, 1, sim_min(context, 4));
+    q->max_new = sim_between(rng, 1, sim_chance(rng, 800) ? brief : context);
+    if (sim_chance(rng, h->lengthy)) q->max_new = sim_between(rng, context / 2, context);
+    if (sim_chance(rng, 970)) q->max_new = sim_min(q->max_new, context - q->prompt_n); /* mostly inside the context */
+    q->chunk_max = sim_chance(rng, 300) ? sim_between(rng, 1, 50) : 0;
+    q->all_outputs = (uint8_t)sim_chance(rng, 100);
+    if (q->max_new == 0) q->all_outputs = 1;
+    if (c->tenants != NULL)
+        q->tenant = h->tenants_busy && sim_chance(rng, 800) ? c->tenants_n - 1 : sim_below(rng, c->tenants_n);
+    if (h->priorities) q->priority = (int32_t)sim_below(rng, 4) - 2;
+    if (sim_chance(rng, h->cuts)) draw_cuts(rng, q);
+    *task = (struct sim_task){.salt = sim_draw(rng),
+                              .prompt_n = q->prompt_n,
+                              .max_new = q->max_new,
+                              .stop_every = sim_chance(rng, 800) ? h->stop_every : 0};
+    if (sim_chance(rng, h->wrong)) spoil(rng, q);
+}
