@@ -35,7 +35,7 @@ static void finish(struct cohort_engine *e, struct row *row, struct row_final *f
     if (row->sched) sched_finish(e->sched, row->sched);
     /* Before the event shows: its reader may submit the next request at once. */
     metrics_finish(e, row, now);
-    inbox_give_place_back(e);
+    inbox_give_place_back(e, row, now);
     push(e, row, &(struct ring_event){.type = COHORT_EVENT_FINISH}, NULL);
 }
 

@@ -64,6 +64,13 @@ static int make_effective(struct cohort_engine *e, cohort_error *err) {
     return 0;
 }
 
+static int open_tenants(struct cohort_engine *e, cohort_error *err) {
+    cohort_engine_options *o = &e->options;
+    int code = tenants_new(o->tenants, o->tenants_n, o->rows, o->queue, clock_us(), &e->tenants, err);
+    if (!code) o->tenants = tenants_list(e->tenants, &o->tenants_n);
+    return code;
+}
+
 static int open_state(struct cohort_engine *e, cohort_error *err) {
     struct state_plan plan;
     const struct program *program = model_program(e->model->built);
@@ -167,6 +174,7 @@ static void engine_free(struct cohort_engine *e) {
     sched_free(e->sched);
     pages_free(e->pages);
     state_free(e->state);
+    tenants_free(e->tenants);
     mem_free(e->by_sched);
     mem_free(e->slots);
     mem_free(e->rows);
@@ -216,6 +224,7 @@ int cohort_engine_open(cohort_model *model, const cohort_engine_options *options
     else
         cohort_engine_options_defaults(&e->options);
     int code = make_effective(e, err);
+    if (!code) code = open_tenants(e, err);
     if (!code) code = open_state(e, err);
     if (!code) code = open_sched(e, err);
     if (!code) code = open_rows(e, err);

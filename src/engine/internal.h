@@ -25,6 +25,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "engine/ring.h"
+#include "engine/tenants.h"
 #include "format/gguf.h"
 #include "model/model.h"
 #include "pages/pages.h"
@@ -69,6 +70,8 @@ struct row_request {
     uint32_t prompt_n, stop_ids_n, stops_n;
     uint32_t max_new;
     uint32_t chunk_max; /* so that the events of an iteration's prompt tokens fit the ring; 0: any */
+    uint32_t tenant;
+    int32_t priority;
     uint8_t ignore_eos, prompt_logprobs;
     struct sample_params sample;
     uint32_t ring_need; /* free bytes of the ring without which no more iterations are planned */
@@ -91,6 +94,7 @@ struct row {
     uint64_t generation;
     enum handle_state state;
     uint8_t dropped, queued, wants;
+    uint32_t tenant; /* whose place it has */
     uint32_t inbox_next, free_next;
 
     struct row_request request;
@@ -150,6 +154,7 @@ struct cohort_engine {
     cohort_engine_options options; /* effective */
     struct pages *pages;
     struct state *state;
+    struct tenants *tenants;
     struct sched *sched;
     struct backend_program *program;
     const struct vecops *vecops;
@@ -174,7 +179,6 @@ struct cohort_engine {
     pthread_cond_t idle; /* `active` fell to 0 */
     /* under lock */
     uint32_t free_first, inbox_first, inbox_last;
-    uint32_t places; /* taken: reserved or not finished */
     uint32_t active; /* being submitted, or submitted and not ended */
     int draining, stopping;
     cohort_error failure;    /* code 0: none. Why the loop cannot go on */
@@ -198,7 +202,8 @@ struct row *inbox_find(struct cohort_engine *e, uint64_t id); /* NULL if the han
  * -1: the thread must end. */
 int inbox_drain(struct cohort_engine *e, int may_sleep);
 void inbox_want(struct cohort_engine *e, struct row *row, uint64_t id, uint8_t wants);
-void inbox_give_place_back(struct cohort_engine *e);
+/* The row ends: whoever reads that may take its place at once. */
+void inbox_give_place_back(struct cohort_engine *e, const struct row *row, uint64_t now_us);
 /* The engine thread has done with the row: its handle is ENDED, or FREE if it was dropped. */
 void inbox_end(struct cohort_engine *e, struct row *row);
 /* Refuses all work from now on. */
@@ -229,7 +234,7 @@ void events_announce(struct cohort_engine *e, struct row *row); /* after a push;
 void *loop_main(void *engine);
 
 /* metrics.c */
-void metrics_submitted(struct cohort_engine *e);
+void metrics_submitted(struct cohort_engine *e, const struct row *row);
 void metrics_refused(struct cohort_engine *e);
 void metrics_admitted(struct cohort_engine *e, const struct row *row);
 void metrics_token(struct cohort_engine *e, const struct row *row, uint64_t now_us);

@@ -64,6 +64,7 @@ static void note_admitted(struct cohort_engine *e) {
     while (sched_pop_admitted(e->sched, &name)) {
         struct row *row = e->by_sched[sched_row_index(name)];
         if (!now) now = clock_us();
+        if (!row->admitted_us) tenants_admitted(e->tenants, row->request.tenant);
         row->admitted_us = now;
         metrics_admitted(e, row);
     }

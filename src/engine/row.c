@@ -45,6 +45,9 @@ static int check_fields(const struct cohort_engine *e, const cohort_request *q, 
         return err_set(err, COHORT_E_ARGUMENT, "prompt_logprobs", "prompt_logprobs must be 0 or 1");
     if (q->max_tokens == 0 && !q->prompt_logprobs)
         return err_set(err, COHORT_E_ARGUMENT, "max_tokens", "max_tokens must be at least 1");
+    if (q->priority < -COHORT_PRIORITY_MAX || q->priority > COHORT_PRIORITY_MAX)
+        return err_set(err, COHORT_E_ARGUMENT, "priority", "priority is %d; -%d to %d are possible", q->priority,
+                       COHORT_PRIORITY_MAX, COHORT_PRIORITY_MAX);
     int code = check_stops(q, err);
     if (!code) code = sample_check(&q->sampling, q->logprobs, e->vocab, err);
     return code;
@@ -127,7 +130,9 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
     struct row_request *r = &row->request;
     int code = check_fields(e, q, err);
     if (code) return code;
-    *r = (struct row_request){.prompt_logprobs = (uint8_t)q->prompt_logprobs,
+    *r = (struct row_request){.tenant = row->tenant,
+                              .priority = q->priority,
+                              .prompt_logprobs = (uint8_t)q->prompt_logprobs,
                               .ignore_eos = q->ignore_eos != 0,
                               .user = q->user,
                               .submitted_us = clock_us(),
