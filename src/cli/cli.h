@@ -15,8 +15,10 @@ struct cli_options {
     /* engine */
     int64_t context, rows, batch_tokens, queue, kv_bytes, kv_tokens;
     int no_pipeline;
+    const cohort_tenant *tenants; /* serve: of its keys */
+    size_t tenants_n;
     /* server */
-    const char *host, *api_key, *alias;
+    const char *host, *api_key, *keys, *alias;
     int64_t port, drain_seconds;
     /* one request */
     const char *prompt, *file;

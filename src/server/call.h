@@ -35,8 +35,8 @@ struct choice {
 
 struct prompt {
     const char *text; /* in the body's JSON; NULL: ids */
-    size_t text_len;
-    int32_t *ids; /* owned */
+    size_t text_len;  /* of a chat: bytes that its messages bring at least */
+    int32_t *ids;     /* owned */
     size_t ids_n;
 };
 
@@ -47,6 +47,7 @@ struct params {
     cohort_sampling sampling;
     int logprobs; /* -1: none */
     int ignore_eos;
+    int32_t priority;
     cohort_span stops[COHORT_STOPS_MAX]; /* in the body's JSON */
     size_t stops_n;
     int32_t stop_ids[COHORT_STOP_IDS_MAX];
@@ -58,6 +59,8 @@ struct params {
 struct dialect {
     const char *path;
     const char *id_prefix;
+    /* Bytes of text that the longest prompt of a body has at least, before it is parsed (glance.h). */
+    size_t (*glance)(const char *body, size_t len);
     /* Fills call->params and call->prompts from the body; a code with the field's name on failure. */
     int (*parse)(struct call *call, const json_t *body, cohort_error *err);
     /* A piece of a choice's stream: an opening piece (event NULL), a token, the finish. Leaves `out` empty if there is
@@ -75,6 +78,7 @@ struct call {
     struct pool_job job; /* first member */
     struct server *server;
     const struct dialect *dialect;
+    uint32_t tenant;
     struct evhttp_request *http; /* NULL once the reply is complete or the client is gone */
     struct event *watch;         /* on a second descriptor of the socket: the peer went away */
     struct call *prev, *next;    /* the server's list */
@@ -92,7 +96,8 @@ struct call {
 };
 
 /* Entry points from the routes: parses `body` (owned from here on) and starts the call, or answers an error. */
-void call_start(struct server *server, const struct dialect *dialect, struct evhttp_request *http, json_t *body);
+void call_start(struct server *server, const struct dialect *dialect, struct evhttp_request *http, uint32_t tenant,
+                json_t *body);
 /* Reads what its choices have to say, as far as the client's unsent output allows. */
 void call_pump(struct call *call);
 /* A comment line if the stream was silent for SERVER_COMMENT_S. */

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "server/call.h"
+#include "server/keys.h"
 #include "server/pool.h"
 #include "server/server.h"
 
@@ -20,6 +21,7 @@ struct server {
     struct evhttp_bound_socket *socket;
     struct event *engine_readable, *tick, *attached, *term, *interrupt;
     struct pool *pool;
+    struct keys *keys;   /* NULL: everybody is tenant 0 */
     cohort_model *model; /* NULL while loading */
     cohort_engine *engine;
     _Atomic(cohort_model *) new_model;
