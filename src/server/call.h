@@ -13,6 +13,7 @@
 #include <jansson.h>
 
 #include "base/buf.h"
+#include "server/glance.h"
 #include "server/pool.h"
 #include "server/server.h"
 
@@ -60,7 +61,7 @@ struct dialect {
     const char *path;
     const char *id_prefix;
     /* Bytes of text that the longest prompt of a body has at least, before it is parsed (glance.h). */
-    size_t (*glance)(const char *body, size_t len);
+    size_t (*text_bytes)(const struct glance *glance);
     /* Fills call->params and call->prompts from the body; a code with the field's name on failure. */
     int (*parse)(struct call *call, const json_t *body, cohort_error *err);
     /* A piece of a choice's stream: an opening piece (event NULL), a token, the finish. Leaves `out` empty if there is

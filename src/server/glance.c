@@ -1,60 +1,64 @@
-/* The glance (glance.h): one pass that knows strings from structure, how deep it is, and the names on the way down to
- * GLANCE_DEPTH. Loop thread. */
+/* The glance (glance.h): knows strings from structure, how deep it is, and the names on the way down. Loop thread. */
 #include "server/glance.h"
 
-#include <stdint.h>
 #include <string.h>
 
-enum { GLANCE_DEPTH = 6 }; /* messages[i].content[j].text is at depth 5 */
+/* ---- strings ---- */
 
-/* A string's bytes once decoded, at least: \uXXXX counts as one, like any other escape. */
-struct measure {
-    size_t all;     /* the whole string */
-    size_t trimmed; /* without spaces and escapes at its ends */
-};
-
-struct glance {
-    const char *at, *end;
-    size_t depth; /* open objects and arrays */
-    struct {
-        char kind; /* '{' or '[' */
-        const char *name;
-        size_t name_len;   /* of the member that is being read */
-    } level[GLANCE_DEPTH]; /* level[d - 1] is at depth d */
-};
-
-static void measure_plain(const char *from, size_t n, size_t before, size_t *first, size_t *last) {
+static void add_plain(struct glance *g, const char *from, size_t n) {
     size_t begin = 0, end = n;
+    if (g->name_len + n <= GLANCE_NAME) memcpy(g->name + g->name_len, from, n);
+    g->name_len += n;
     while (begin < end && from[begin] == ' ') begin++;
-    if (begin == end) return;
-    while (from[end - 1] == ' ') end--;
-    if (*first == SIZE_MAX) *first = before + begin;
-    *last = before + end;
-}
-
-/* g->at is behind the opening quote; afterwards behind the closing one, or at the end. */
-static struct measure measure_string(struct glance *g) {
-    size_t all = 0, first = SIZE_MAX, last = 0;
-    const char *quote = g->at;
-    for (;;) {
-        if (quote <= g->at) quote = memchr(g->at, '"', (size_t)(g->end - g->at));
-        if (!quote) quote = g->end;
-        const char *escape = memchr(g->at, '\\', (size_t)(quote - g->at));
-        const char *stop = escape ? escape : quote;
-        measure_plain(g->at, (size_t)(stop - g->at), all, &first, &last);
-        all += (size_t)(stop - g->at);
-        g->at = stop;
-        if (!escape) break;
-        size_t skip = g->end - escape > 1 && escape[1] == 'u' ? 6 : 2;
-        g->at += (size_t)(g->end - escape) < skip ? (size_t)(g->end - escape) : skip;
-        all++;
-        if (escape + 1 == quote) quote = g->at; /* it was no end: look for the next */
+    if (begin < end) {
+        while (from[end - 1] == ' ') end--;
+        if (g->last == 0) g->first = g->bytes + begin;
+        g->last = g->bytes + end;
     }
-    if (g->at < g->end) g->at++;
-    return (struct measure){all, first == SIZE_MAX ? 0 : last - first};
+    g->bytes += n;
 }
 
-/* The name of the member at depth d, from 1. */
+static const char *feed_escape(struct glance *g, const char *at, const char *end) {
+    if (g->escaped) {
+        g->escaped = 0;
+        g->skip = *at == 'u' ? 4 : 0;
+        return at + 1;
+    }
+    size_t n = (size_t)(end - at) < g->skip ? (size_t)(end - at) : g->skip;
+    g->skip -= (unsigned)n;
+    return at + n;
+}
+
+/* Inside a string: up to behind its end, or to the end of the bytes. */
+static const char *feed_string(struct glance *g, const char *at, const char *end) {
+    const char *quote = NULL; /* the next one; looked for again only once it is passed */
+    while (at < end) {
+        if (g->escaped || g->skip) {
+            at = feed_escape(g, at, end);
+            continue;
+        }
+        if (!quote || quote < at) quote = memchr(at, '"', (size_t)(end - at));
+        if (!quote) quote = end;
+        const char *escape = memchr(at, '\\', (size_t)(quote - at)), *stop = escape ? escape : quote;
+        add_plain(g, at, (size_t)(stop - at));
+        at = stop;
+        if (escape) {
+            g->escaped = 1;
+            g->bytes++;
+            g->name_len = GLANCE_NAME + 1;
+            at++;
+        } else if (at < end) {
+            g->in_string = 0;
+            g->read = 1;
+            return at + 1;
+        }
+    }
+    return at;
+}
+
+/* ---- structure ---- */
+
+/* The member at depth d, from 1, has this name. */
 static int is_named(const struct glance *g, size_t d, const char *name) {
     return g->level[d - 1].kind == '{' && g->level[d - 1].name_len == strlen(name) &&
            memcmp(g->level[d - 1].name, name, strlen(name)) == 0;
@@ -71,51 +75,54 @@ static int is_content(const struct glance *g) {
     return g->depth == 3 || (g->depth == 5 && is_list(g, 4) && is_named(g, 5, "text"));
 }
 
-/* Whether the string just read is a member's name. */
-static int is_name(const struct glance *g) {
-    const char *at = g->at;
-    while (at < g->end && (*at == ' ' || *at == '\n' || *at == '\t' || *at == '\r')) at++;
-    return at < g->end && *at == ':';
+static void take_value(struct glance *g) {
+    if (is_prompt(g) && g->bytes > g->prompt) g->prompt = g->bytes;
+    if (is_content(g) && g->last) g->messages += g->last - g->first;
 }
 
-/* The next string that is a value, its measure in *out; 0 at the end. */
-static int next_value(struct glance *g, struct measure *out) {
-    while (g->at < g->end) {
-        char c = *g->at++;
-        if (c == '{' || c == '[') {
-            if (g->depth < GLANCE_DEPTH) {
-                g->level[g->depth].kind = c;
-                g->level[g->depth].name_len = 0;
-            }
-            g->depth++;
-        } else if (c == '}' || c == ']') {
-            if (g->depth) g->depth--;
-        } else if (c == '"') {
-            const char *begin = g->at;
-            *out = measure_string(g);
-            if (!is_name(g)) return 1;
-            if (g->depth == 0 || g->depth > GLANCE_DEPTH) continue;
-            g->level[g->depth - 1].name = begin;
-            g->level[g->depth - 1].name_len = (size_t)(g->at - begin) - (g->at > begin && g->at[-1] == '"');
+static void take_name(struct glance *g) {
+    if (g->depth < 1 || g->depth > GLANCE_DEPTH) return;
+    g->level[g->depth - 1].name_len = g->name_len;
+    memcpy(g->level[g->depth - 1].name, g->name, GLANCE_NAME);
+}
+
+static void take_mark(struct glance *g, char c) {
+    switch (c) {
+    case '"':
+        g->in_string = 1;
+        g->read = 0;
+        g->bytes = g->first = g->last = g->name_len = 0;
+        break;
+    case ':':
+        if (g->read) take_name(g);
+        g->read = 0;
+        break;
+    case '{':
+    case '[':
+        if (g->depth < GLANCE_DEPTH) {
+            g->level[g->depth].kind = c;
+            g->level[g->depth].name_len = 0;
         }
+        g->depth++;
+        break;
+    case '}':
+    case ']':
+    case ',':
+        if (g->read) take_value(g);
+        g->read = 0;
+        if (c != ',' && g->depth > 0) g->depth--;
+        break;
+    default:
+        break;
     }
-    return 0;
 }
 
-size_t glance_prompt(const char *body, size_t len) {
-    struct glance g = {.at = body, .end = body + len};
-    struct measure m;
-    size_t most = 0;
-    while (next_value(&g, &m))
-        if (is_prompt(&g) && m.all > most) most = m.all;
-    return most;
-}
-
-size_t glance_messages(const char *body, size_t len) {
-    struct glance g = {.at = body, .end = body + len};
-    struct measure m;
-    size_t sum = 0;
-    while (next_value(&g, &m))
-        if (is_content(&g)) sum += m.trimmed;
-    return sum;
+void glance_feed(struct glance *g, const char *bytes, size_t n) {
+    const char *at = bytes, *end = bytes + n;
+    while (at < end) {
+        if (g->in_string)
+            at = feed_string(g, at, end);
+        else
+            take_mark(g, *at++);
+    }
 }

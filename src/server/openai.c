@@ -6,7 +6,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "server/glance.h"
 #include "server/internal.h"
 #include "server/params.h"
 
@@ -172,6 +171,8 @@ static int read_prompts(struct call *call, const json_t *body, cohort_error *err
     return 0;
 }
 
+static size_t completions_text_bytes(const struct glance *glance) { return glance->prompt; }
+
 static int completions_parse(struct call *call, const json_t *body, cohort_error *err) {
     int rc = check_known(call, body, completion_fields, COUNT(completion_fields), err);
     if (!rc) rc = params_common(call, body, err);
@@ -299,7 +300,7 @@ static int completions_whole(struct call *call, struct buf *out) {
 const struct dialect dialect_completions = {
     .path = "/v1/completions",
     .id_prefix = "cmpl-",
-    .glance = glance_prompt,
+    .text_bytes = completions_text_bytes,
     .parse = completions_parse,
     .piece = completions_piece,
     .collect = completions_collect,
@@ -329,6 +330,8 @@ static size_t messages_bytes(const json_t *messages) {
     }
     return sum;
 }
+
+static size_t chat_text_bytes(const struct glance *glance) { return glance->messages; }
 
 static int chat_parse(struct call *call, const json_t *body, cohort_error *err) {
     int rc = check_known(call, body, chat_fields, COUNT(chat_fields), err);
@@ -447,7 +450,7 @@ static int chat_whole(struct call *call, struct buf *out) {
 const struct dialect dialect_chat = {
     .path = "/v1/chat/completions",
     .id_prefix = "chatcmpl-",
-    .glance = glance_messages,
+    .text_bytes = chat_text_bytes,
     .parse = chat_parse,
     .piece = chat_piece,
     .collect = chat_collect,

@@ -57,21 +57,30 @@ static int tenant_of(const struct server *server, struct evhttp_request *http) {
 
 /* Prompts that cannot fit whatever their tokens are, seen before the body is parsed. A body that would fit as text
  * cannot hold one. */
-static int check_body(const struct server *server, const struct dialect *dialect, const char *body, size_t len,
+static int check_body(const struct server *server, const struct dialect *dialect, struct evbuffer *body,
                       cohort_error *err) {
-    if (cohort_check_length(server->engine, len, UINT32_MAX, NULL) == 0) return 0;
-    return cohort_check_length(server->engine, dialect->glance(body, len), UINT32_MAX, err);
+    if (cohort_check_length(server->engine, evbuffer_get_length(body), UINT32_MAX, NULL) == 0) return 0;
+    struct glance glance = {0};
+    struct evbuffer_ptr at;
+    struct evbuffer_iovec piece;
+    evbuffer_ptr_set(body, &at, 0, EVBUFFER_PTR_SET);
+    /* A length of 1 gives the whole next piece, without a walk over those behind it. */
+    while (evbuffer_peek(body, 1, &at, &piece, 1) > 0 && piece.iov_len > 0) {
+        glance_feed(&glance, piece.iov_base, piece.iov_len);
+        if (evbuffer_ptr_set(body, &at, piece.iov_len, EVBUFFER_PTR_ADD) != 0) break;
+    }
+    return cohort_check_length(server->engine, dialect->text_bytes(&glance), UINT32_MAX, err);
 }
 
 static void route_generate(struct server *server, struct evhttp_request *http, const struct dialect *dialect) {
     struct evbuffer *input = evhttp_request_get_input_buffer(http);
-    size_t len = evbuffer_get_length(input);
-    const char *bytes = (const char *)evbuffer_pullup(input, -1);
     cohort_error error = {0};
-    if (check_body(server, dialect, bytes, len, &error) != 0) {
+    if (check_body(server, dialect, input, &error) != 0) {
         reply_error(http, &error);
         return;
     }
+    size_t len = evbuffer_get_length(input);
+    const char *bytes = (const char *)evbuffer_pullup(input, -1);
     json_error_t where;
     json_t *body = json_loadb(len ? bytes : "", len, JSON_FLAGS, &where);
     if (!json_is_object(body)) {

@@ -5,6 +5,8 @@ cohort_test(engine SOURCES ${here}/test_engine.c ${here}/engine_run.c ROOMS engi
 cohort_test(engine_fake TSAN SOURCES ${here}/test_engine.c ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_faults SOURCES ${here}/test_engine_faults.c ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_stress TSAN SOURCES ${here}/test_engine_stress.c ${here}/engine_run.c ROOMS engine TIMEOUT 600)
+cohort_test(tenants SOURCES ${here}/test_tenants.c ROOMS engine)
+cohort_test(engine_tenants TSAN SOURCES ${here}/test_engine_tenants.c ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine)
 cohort_test(model_api SOURCES ${here}/test_model_api.c ${here}/engine_run.c ROOMS engine)
 cohort_test(engine_ring SOURCES ${here}/test_ring.c ROOMS engine)
 
