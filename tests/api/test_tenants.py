@@ -1,6 +1,5 @@
 """Keys and whose they are: who may come in, what each may hold and use, and what a refusal says, and how soon."""
 import json
-import os
 import random
 import re
 import socket
@@ -188,17 +187,22 @@ def test_priority_is_taken(server):
 
 # ---- refused by length ----
 
-def send_body(server, path, body):
-    """Seconds from the last byte's going out to the first of the reply, and the reply's status and error."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as s:
-        s.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body)))
-        s.sendall(body)
-        begin = time.monotonic()
-        got = s.recv(65536)
-        took = time.monotonic() - begin
-        while block := s.recv(65536):
-            got += block
-    return took, int(got.split()[1]), json.loads(got.split(b"\r\n\r\n", 1)[1])["error"]
+def exchange(s, path, body):
+    """Sends a request over a fresh connection. Seconds from the last byte's going out to the first of the reply, its status, headers, JSON."""
+    s.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body)))
+    s.sendall(body)
+    begin = time.monotonic()
+    got = s.recv(65536)
+    took = time.monotonic() - begin
+    while block := s.recv(65536):
+        got += block
+    head, content = got.split(b"\r\n\r\n", 1)
+    headers = dict(line.lower().split(": ", 1) for line in head.decode().split("\r\n")[1:])
+    return took, int(head.split()[1]), headers, json.loads(content)
+
+
+def connect(server):
+    return socket.create_connection(("127.0.0.1", server.port), timeout=60)
 
 
 @pytest.mark.parametrize("path,body", [
@@ -208,29 +212,34 @@ def send_body(server, path, body):
                                            {"role": "user", "content": [{"type": "text", "text": "word " * 3_000_000}]}]}),
 ], ids=["prompt", "prompts", "chat"])
 def test_thirty_megabytes_are_refused_at_once(start, path, body):
+    body = json.dumps(body).encode()
     server = start(*SLOW, "-c", 20000, "-np", 1, "--queue", 0)  # no place is free: none is needed
     stream = open_stream(server, {**LONG, "max_tokens": 19000}, b"none")
     server.until("cohort_rows_running", 1)
     arrivals = []
     reader = threading.Thread(target=lambda: [arrivals.append(time.monotonic()) for _ in iter(lambda: stream.recv(65536), b"")])
     reader.start()
-    body = json.dumps(body).encode()
-    times = []
+    times, windows = [], []
     for _ in range(5):
-        took, status, error = send_body(server, path, body)
+        begin = time.monotonic()
+        with connect(server) as s:
+            took, status, _, reply = exchange(s, path, body)
+        error = reply["error"]
         assert status == 400 and error["code"] == "context_length_exceeded" and error["param"] == "prompt", error
         assert re.match(r"(29|30)\d{6} bytes of text are at least \d+ tokens, .* context of 20000", error["message"]), error
         times.append(took)
-    end = time.monotonic()
+        windows.append((begin, time.monotonic()))
     assert server.metric("cohort_rows_running") == 1 and server.metric("cohort_requests_submitted_total") == 1
     stream.shutdown(socket.SHUT_RDWR)
     reader.join(60)
     stream.close()
-    inside = [t for t in arrivals if t < end]
-    gaps = [b - a for a, b in zip(inside, inside[1:] + [end])]
-    assert min(times) < 0.1, times  # of five, for the machine may be doing something else
-    assert sorted(times)[2] < 0.3, times
-    assert len(inside) > 20 and max(gaps) < 0.5, (len(inside), max(gaps))
+    silent = []  # the longest time without a token, while each of the bodies came in and was refused
+    for begin, end in windows:
+        inside = [begin] + [t for t in arrivals if begin < t < end] + [end]
+        silent.append(max(b - a for a, b in zip(inside, inside[1:])))
+    # Of five, for the machine may be doing something else. Parsing such a body takes 0.7 s.
+    assert min(times) < 0.1 and sorted(times)[2] < 0.3, times
+    assert sorted(silent)[2] < 0.3, silent
 
 
 def test_lengths_at_the_border(server):
@@ -255,18 +264,16 @@ def test_fifty_at_once_with_five_places(start):
     want = server.complete("Once", 60)["choices"][0]["text"]
 
     def patient(i):
-        with httpx.Client(timeout=TIMEOUT_S) as client:
-            client.get(server.url + "/health")  # connected before the others come
+        data = json.dumps(body).encode()
+        with connect(server) as s:
             gate.wait()
-            begin = time.monotonic()
-            reply = client.post(server.url + "/v1/completions", json=body)
-            took = time.monotonic() - begin
+            result = exchange(s, "/v1/completions", data)
         with lock:
-            results.append((reply.status_code, took, reply))
+            results.append(result)
 
     def leaving(i):
         data = json.dumps({**body, "max_tokens": 900, "stream": i % 4 == 1}).encode()
-        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as s:
+        with connect(server) as s:
             gate.wait()
             s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
             time.sleep(random.Random(i).uniform(0, 0.3))
@@ -277,16 +284,16 @@ def test_fifty_at_once_with_five_places(start):
     for thread in crowd:
         thread.join(120)
     assert len(results) == 25
-    refused = [(took, reply) for status, took, reply in results if status == 429]
-    served = [reply for status, took, reply in results if status == 200]
+    refused = [(took, headers, reply) for took, status, headers, reply in results if status == 429]
+    served = [reply for _, status, _, reply in results if status == 200]
     assert len(refused) + len(served) == 25 and refused
-    for took, reply in refused:
-        assert reply.json()["error"]["message"] == "all 5 places (1 rows and a line of 4) are taken"
-        assert 1 <= int(reply.headers["Retry-After"]) <= 300
-    late = sorted(took for took, _ in refused)
+    for _, headers, reply in refused:
+        assert reply["error"]["message"] == "all 5 places (1 rows and a line of 4) are taken"
+        assert 1 <= int(headers["retry-after"]) <= 300
+    late = sorted(took for took, _, _ in refused)
     assert late[len(late) // 2] < 0.1, late  # fifty threads of this process share its one interpreter: the slowest waits for that
     assert late[-1] < 1, late
-    assert all(reply.json()["choices"][0]["text"] == want for reply in served)
+    assert all(reply["choices"][0]["text"] == want for reply in served)
     server.wait_idle(10)
     submitted = server.metric("cohort_requests_submitted_total")
     ended = sum(server.metric('cohort_requests_finished_total{reason="%s"}' % reason) for reason in ("stop", "length", "cancelled", "error"))
