@@ -136,13 +136,20 @@ COHORT_API int cohort_chat_render(const cohort_model *model, const char *message
 
 /* Whose requests they are: an API key, a team. Tenants share the rows and the tokens by weight when there are not
  * enough for all; docs/SCHEDULER.md states for how long one can keep another waiting. */
-enum { COHORT_TENANTS_MAX = 1024, COHORT_TENANT_NAME_MAX = 63, COHORT_WEIGHT_MAX = 1000 };
+enum {
+    COHORT_TENANTS_MAX = 1024,
+    COHORT_TENANT_NAME_MAX = 63,
+    COHORT_WEIGHT_MAX = 1000,
+    COHORT_TOKENS_PER_MINUTE_MAX = 1000000000,
+    COHORT_PRIORITY_MAX = 100 /* and -100 at least */
+};
 typedef struct cohort_tenant {
     const char *name;           /* copied; 1 to COHORT_TENANT_NAME_MAX bytes of [A-Za-z0-9._-], unique */
     uint32_t weight;            /* 1 .. COHORT_WEIGHT_MAX: its share of tokens beside the others' weights */
     uint32_t rows;              /* rows that run together at most; 0: no limit of its own */
     uint32_t queue;             /* places (waiting, or running) at most; 0: no limit of its own */
-    uint64_t tokens_per_minute; /* prompt and generated tokens; 0: no limit. A minute's worth may come at once */
+    uint64_t tokens_per_minute; /* prompt and generated tokens, at most COHORT_TOKENS_PER_MINUTE_MAX; 0: no limit. A
+                                   minute's worth may come at once; what goes beyond it is waited for afterwards */
 } cohort_tenant;
 
 typedef struct cohort_engine_options {

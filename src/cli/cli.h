@@ -18,8 +18,10 @@ struct cli_options {
     double itl_ratio;
     int no_pipeline;
     const char *trace;
+    const cohort_tenant *tenants; /* serve: of its keys */
+    size_t tenants_n;
     /* server */
-    const char *host, *api_key, *alias;
+    const char *host, *api_key, *keys, *alias;
     int64_t port, drain_seconds, request_timeout;
     int verbose;
     /* top */

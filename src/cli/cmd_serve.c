@@ -10,7 +10,7 @@
 enum { CLOSE_GRACE_MS = 5000 };
 
 struct loading {
-    const struct cli_options *options;
+    struct cli_options options; /* with the tenants of the server's keys */
     struct server *server;
     cohort_model *model;
     cohort_engine *engine;
@@ -28,16 +28,17 @@ static void print_start(const struct loading *l) {
             info.cpu, info.threads);
     fprintf(stderr, "  %u tokens of context per request, %u rows, %u waiting, %u tokens an iteration%s\n",
             engine.context, engine.rows, engine.queue, engine.batch_tokens,
-            l->options->batch_tokens < l->options->rows ? " (raised to the number of rows)" : "");
+            l->options.batch_tokens < l->options.rows ? " (raised to the number of rows)" : "");
     fprintf(stderr, "  state budget: %.1f MiB for %llu tokens in %llu pages, precision f16\n",
             (double)engine.kv_bytes / 1048576.0, (unsigned long long)engine.kv_tokens,
             (unsigned long long)metrics.kv_pages_total);
-    fprintf(stderr, "  listening on http://%s:%u\n", l->options->host, server_port(l->server));
+    fprintf(stderr, "  listening on http://%s:%u\n", l->options.host, server_port(l->server));
 }
 
 static void *load(void *argument) {
     struct loading *l = argument;
-    if (cli_open_model(l->options, 0, &l->model) != 0 || cli_open_engine(l->options, l->model, NULL, &l->engine) != 0) {
+    if (cli_open_model(&l->options, 0, &l->model) != 0 ||
+        cli_open_engine(&l->options, l->model, NULL, &l->engine) != 0) {
         server_abort(l->server);
         return NULL;
     }
@@ -63,14 +64,16 @@ int cmd_serve(const struct cli_options *options) {
         .host = options->host,
         .port = (uint16_t)options->port,
         .api_key = options->api_key,
+        .keys_path = options->keys,
         .model_name = model_name(options),
         .drain_s = (uint32_t)options->drain_seconds,
         .verbose = options->verbose,
         .request_timeout_s = (uint32_t)options->request_timeout,
     };
-    struct loading l = {.options = options};
+    struct loading l = {.options = *options};
     cohort_error error = {0};
     if (server_open(&server, &l.server, &error) != 0) return cli_fail(&error);
+    l.options.tenants = server_tenants(l.server, &l.options.tenants_n);
     pthread_t loader;
     if (pthread_create(&loader, NULL, load, &l) != 0) {
         server_close(l.server);

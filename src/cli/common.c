@@ -77,6 +77,8 @@ int cli_open_engine(const struct cli_options *options, cohort_model *model, cons
         engine.batch_tokens = (uint32_t)options->batch_tokens;
         engine.kv_bytes = (uint64_t)options->kv_bytes;
         engine.kv_tokens = (uint64_t)options->kv_tokens;
+        engine.tenants = options->tenants;
+        engine.tenants_n = options->tenants_n;
     }
     engine.pipeline = !options->no_pipeline;
     engine.itl_target_ms = (uint32_t)options->itl_target_ms;

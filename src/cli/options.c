@@ -58,6 +58,7 @@ static const struct option table[] = {
     {'s', "--host", TEXT, AT(host), 0, 0, "address to listen on"},
     {'s', "--port", INTEGER, AT(port), 0, 65535, "port to listen on; 0: any"},
     {'s', "--api-key", TEXT, AT(api_key), 0, 0, "key that clients must send"},
+    {'s', "--keys", TEXT, AT(keys), 0, 0, "JSON file of keys, with names, weights and limits"},
     {'s', "-a --alias", TEXT, AT(alias), 0, 0, "model name in the API"},
     {'s', "--drain-seconds", INTEGER, AT(drain_seconds), 0, 86400, "time for running requests after SIGTERM"},
     {'s', "--request-timeout", INTEGER, AT(request_timeout), 0, 4000000,

@@ -51,7 +51,7 @@ static void finish(struct cohort_engine *e, struct row *row, struct row_final *f
     /* Before the event shows: its reader may submit the next request at once. */
     metrics_finish(e, row, now);
     spans_finished(e, row, now);
-    inbox_give_place_back(e);
+    inbox_give_place_back(e, row, now);
     push_finish(e, row);
 }
 

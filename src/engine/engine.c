@@ -11,6 +11,10 @@
 #include "engine/budget.h"
 #include "engine/internal.h"
 
+_Static_assert((int)COHORT_TENANTS_MAX == (int)SCHED_TENANTS_MAX && (int)COHORT_WEIGHT_MAX == (int)SCHED_WEIGHT_MAX &&
+                   (int)COHORT_SNAPSHOTS_MAX == (int)SCHED_CUTS_MAX,
+               "the header's limits are the scheduler's");
+
 /* A handle for every place, and as many again for requests that have ended and wait for their readers. */
 enum { HANDLES_PER_PLACE = 2 };
 
@@ -76,6 +80,13 @@ static int open_trace(struct cohort_engine *e, cohort_error *err) {
     return code;
 }
 
+static int open_tenants(struct cohort_engine *e, cohort_error *err) {
+    cohort_engine_options *o = &e->options;
+    int code = tenants_new(o->tenants, o->tenants_n, o->rows, o->queue, clock_us(), &e->tenants, err);
+    if (!code) o->tenants = tenants_list(e->tenants, &o->tenants_n);
+    return code;
+}
+
 static int open_state(struct cohort_engine *e, cohort_error *err) {
     struct state_plan plan;
     const struct program *program = model_program(e->model->built);
@@ -100,7 +111,15 @@ static int open_sched(struct cohort_engine *e, cohort_error *err) {
                                   .groups = program->n_groups,
                                   .pages = e->pages};
     for (uint32_t g = 0; g < program->n_groups; g++) config.group[g].window = program->groups[g].window;
+    size_t n;
+    const cohort_tenant *list = tenants_list(e->tenants, &n);
+    struct sched_tenant *tenants = mem_zalloc(n, sizeof(*tenants));
+    if (!tenants) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for %zu tenants", n);
+    for (size_t i = 0; i < n; i++) tenants[i] = (struct sched_tenant){list[i].weight, list[i].rows};
+    config.tenants = tenants;
+    config.tenants_n = (uint32_t)n;
     int code = sched_new(&config, &e->sched, err);
+    mem_free(tenants);
     if (code) return code;
     uint32_t total = sched_rows_total(e->sched);
     e->by_sched = mem_zalloc(total, sizeof(*e->by_sched));
@@ -183,6 +202,7 @@ static void engine_free(struct cohort_engine *e) {
     sched_free(e->sched);
     pages_free(e->pages);
     state_free(e->state);
+    tenants_free(e->tenants);
     mem_free(e->by_sched);
     mem_free(e->slots);
     mem_free(e->rows);
@@ -234,6 +254,7 @@ int cohort_engine_open(cohort_model *model, const cohort_engine_options *options
         cohort_engine_options_defaults(&e->options);
     int code = make_effective(e, err);
     if (!code) code = open_trace(e, err);
+    if (!code) code = open_tenants(e, err);
     if (!code) code = open_state(e, err);
     if (!code) code = open_sched(e, err);
     if (!code) code = open_rows(e, err);

@@ -1,4 +1,4 @@
-/* Handles and places, and the way from API threads to the engine thread. Short; every change is under engine.lock, but
+/* Handles, and the way from API threads to the engine thread. Short; every change is under engine.lock, but
  * requests are filled and freed outside it, by the one thread that has the handle then. The inbox is a list of handles,
  * each at most once with the set of what is wanted of it, so it needs no bound of its own. */
 #include <assert.h>
@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "engine/internal.h"
 
 enum { INDEX_BITS = 20 };
@@ -31,11 +32,6 @@ static void want(struct cohort_engine *e, struct row *row, uint8_t wants) {
         e->rows[e->inbox_last].inbox_next = index_of(e, row);
     e->inbox_last = index_of(e, row);
     pthread_cond_signal(&e->wake);
-}
-
-static void give_place_back(struct cohort_engine *e) {
-    assert(e->places > 0);
-    e->places--;
 }
 
 static void handle_put(struct cohort_engine *e, struct row *row) {
@@ -70,10 +66,8 @@ void inbox_end(struct cohort_engine *e, struct row *row) {
     pthread_mutex_unlock(&e->lock);
 }
 
-void inbox_give_place_back(struct cohort_engine *e) {
-    pthread_mutex_lock(&e->lock);
-    give_place_back(e);
-    pthread_mutex_unlock(&e->lock);
+void inbox_give_place_back(struct cohort_engine *e, const struct row *row, uint64_t now_us) {
+    tenants_leave(e->tenants, row->request.tenant, row->admitted_us ? TENANTS_RAN : TENANTS_WAITED, now_us);
 }
 
 void inbox_fail(struct cohort_engine *e, const cohort_error *cause) {
@@ -117,37 +111,44 @@ int inbox_drain(struct cohort_engine *e, int may_sleep) {
 }
 
 /* ---- the public half ---- */
-int cohort_reserve(struct cohort_engine *e, cohort_ticket *out, cohort_error *err) {
-    int code = 0;
+static int handle_take(struct cohort_engine *e, uint32_t tenant, cohort_ticket *out, cohort_error *err) {
+    if (e->draining) return inbox_closed_error(e, err);
+    uint64_t now = clock_us();
+    int code = tenants_enter(e->tenants, tenant, now, err);
+    if (code) return code;
+    if (e->free_first == ROW_NONE) {
+        tenants_leave(e->tenants, tenant, TENANTS_UNUSED, now);
+        tenants_refused(e->tenants, tenant);
+        return err_set(err, COHORT_E_BUSY, NULL, "too many ended requests were not dropped");
+    }
+    struct row *row = &e->rows[e->free_first];
+    e->free_first = row->free_next;
+    row->state = HANDLE_RESERVED;
+    row->dropped = 0;
+    row->tenant = tenant;
+    *out = ++row->generation << INDEX_BITS | index_of(e, row);
+    atomic_store(&row->id, *out);
+    return 0;
+}
+
+int cohort_reserve_for(struct cohort_engine *e, uint32_t tenant, cohort_ticket *out, cohort_error *err) {
     *out = 0;
     pthread_mutex_lock(&e->lock);
-    uint32_t places = e->options.rows + e->options.queue;
-    if (e->draining) {
-        code = inbox_closed_error(e, err);
-    } else if (e->places == places) {
-        code = err_set(err, COHORT_E_BUSY, NULL, "all %u places (%u rows and a line of %u) are taken", places,
-                       e->options.rows, e->options.queue);
-    } else if (e->free_first == ROW_NONE) {
-        code = err_set(err, COHORT_E_BUSY, NULL, "too many ended requests were not dropped");
-    } else {
-        struct row *row = &e->rows[e->free_first];
-        e->free_first = row->free_next;
-        row->state = HANDLE_RESERVED;
-        row->dropped = 0;
-        *out = ++row->generation << INDEX_BITS | index_of(e, row);
-        atomic_store(&row->id, *out);
-        e->places++;
-    }
+    int code = handle_take(e, tenant, out, err);
     pthread_mutex_unlock(&e->lock);
     if (code == COHORT_E_BUSY) metrics_refused(e);
     return code;
+}
+
+int cohort_reserve(struct cohort_engine *e, cohort_ticket *out, cohort_error *err) {
+    return cohort_reserve_for(e, 0, out, err);
 }
 
 void cohort_unreserve(struct cohort_engine *e, cohort_ticket ticket) {
     pthread_mutex_lock(&e->lock);
     struct row *row = inbox_find(e, ticket);
     if (row && row->state == HANDLE_RESERVED) {
-        give_place_back(e);
+        tenants_leave(e->tenants, row->tenant, TENANTS_UNUSED, clock_us());
         handle_free(e, row);
     }
     pthread_mutex_unlock(&e->lock);
@@ -168,11 +169,11 @@ int cohort_submit(struct cohort_engine *e, cohort_ticket ticket, const cohort_re
     pthread_mutex_unlock(&e->lock);
 
     if (!code) code = row_fill(e, row, request, err);
-    if (!code) metrics_submitted(e);
+    if (!code) metrics_submitted(e, row);
     pthread_mutex_lock(&e->lock);
     if (!code && e->failure.code) code = inbox_closed_error(e, err);
     if (code) {
-        give_place_back(e);
+        tenants_leave(e->tenants, row->tenant, TENANTS_UNUSED, clock_us());
         handle_free(e, row);
         if (--e->active == 0) pthread_cond_broadcast(&e->idle);
     } else {

@@ -26,6 +26,7 @@
 #include "base/err.h"
 #include "engine/ring.h"
 #include "engine/tasks.h"
+#include "engine/tenants.h"
 #include "engine/trace.h"
 #include "format/gguf.h"
 #include "model/model.h"
@@ -73,6 +74,8 @@ struct row_request {
     uint32_t chunk_max; /* as asked for, and so that the events of an iteration's prompt tokens fit; 0: any */
     uint32_t cuts_n, cuts[COHORT_SNAPSHOTS_MAX]; /* P7: a chunk ends at these positions */
     uint32_t timeout_ms, max_predict_ms;         /* 0: none */
+    uint32_t tenant;
+    int32_t priority;
     uint8_t ignore_eos, prompt_logprobs;
     struct sample_params sample;
     uint32_t ring_need; /* free bytes of the ring without which no more iterations are planned */
@@ -95,6 +98,7 @@ struct row {
     uint64_t generation;
     enum handle_state state;
     uint8_t dropped, queued, wants;
+    uint32_t tenant; /* whose place it has */
     uint32_t inbox_next, free_next;
 
     struct row_request request;
@@ -162,6 +166,7 @@ struct cohort_engine {
     cohort_engine_options options; /* effective */
     struct pages *pages;
     struct state *state;
+    struct tenants *tenants;
     struct sched *sched;
     struct backend_program *program;
     const struct vecops *vecops;
@@ -188,7 +193,6 @@ struct cohort_engine {
     pthread_cond_t idle; /* `active` or the number of tasks fell to 0 */
     /* under lock */
     uint32_t free_first, inbox_first, inbox_last;
-    uint32_t places; /* taken: reserved or not finished */
     uint32_t active; /* being submitted, or submitted and not ended */
     int draining, stopping;
     cohort_error failure;    /* code 0: none. Why the loop cannot go on */
@@ -216,7 +220,8 @@ struct row *inbox_find(struct cohort_engine *e, uint64_t id); /* NULL if the han
  * deadline has passed, if `may_sleep`. -1: the thread must end. */
 int inbox_drain(struct cohort_engine *e, int may_sleep);
 void inbox_want(struct cohort_engine *e, struct row *row, uint64_t id, uint8_t wants);
-void inbox_give_place_back(struct cohort_engine *e);
+/* The row ends: whoever reads that may take its place at once. */
+void inbox_give_place_back(struct cohort_engine *e, const struct row *row, uint64_t now_us);
 /* The engine thread has done with the row: its handle is ENDED, or FREE if it was dropped. */
 void inbox_end(struct cohort_engine *e, struct row *row);
 /* Why no new work is taken; under lock. */
@@ -228,6 +233,7 @@ void inbox_fail(struct cohort_engine *e, const cohort_error *cause);
 /* Checks and copies a request. 0 or a code; the row has no memory then. */
 int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *request, cohort_error *err);
 void row_clear(struct row *row);
+struct sched_request row_wanted(const struct row_request *r, uint32_t max_new);
 int row_has_room(const struct row *row); /* the ring takes another iteration's results */
 /* Keeps a generated token: a row that is preempted reads it again. The row is in no iteration as a reader then: it was
  * preempted at least one iteration after this token was made, and is admitted again later. 0 or COHORT_E_MEMORY. */
@@ -271,7 +277,7 @@ void spans_finished(struct cohort_engine *e, const struct row *row, uint64_t now
 void spans_iteration(struct cohort_engine *e, const struct iteration *it, uint64_t deliver_us, uint64_t end_us);
 
 /* metrics.c */
-void metrics_submitted(struct cohort_engine *e);
+void metrics_submitted(struct cohort_engine *e, const struct row *row);
 void metrics_refused(struct cohort_engine *e);
 void metrics_task(struct cohort_engine *e); /* one ran */
 void metrics_admitted(struct cohort_engine *e, const struct row *row);

@@ -13,10 +13,8 @@
 #include "engine/internal.h"
 
 static void submit_row(struct cohort_engine *e, struct row *row) {
-    const struct row_request *r = &row->request;
     cohort_error err = {0};
-    const struct sched_request wanted = {
-        .prompt_n = r->prompt_n, .max_new = r->max_new, .chunk_max = r->chunk_max, .all_outputs = r->prompt_logprobs};
+    const struct sched_request wanted = row_wanted(&row->request, row->request.max_new);
     sched_row name;
     int code = sched_reserve(e->sched, &name);
     if (!code) {
@@ -69,6 +67,7 @@ static void note_admitted(struct cohort_engine *e) {
         if (!now) now = clock_us();
         spans_admitted(e, row, now);
         if (row->admitted_us) continue; /* again, after it was preempted */
+        tenants_admitted(e->tenants, row->request.tenant);
         row->admitted_us = now;
         metrics_admitted(e, row);
     }

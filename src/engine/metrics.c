@@ -18,7 +18,8 @@ static void add(cohort_histogram *h, uint64_t us) {
     h->sum += seconds;
 }
 
-void metrics_submitted(struct cohort_engine *e) {
+void metrics_submitted(struct cohort_engine *e, const struct row *row) {
+    tenants_submitted(e->tenants, row->tenant, row->request.prompt_n, row->request.submitted_us);
     pthread_mutex_lock(&e->metrics_lock);
     e->metrics.requests_submitted++;
     pthread_mutex_unlock(&e->metrics_lock);
@@ -43,6 +44,7 @@ void metrics_admitted(struct cohort_engine *e, const struct row *row) {
 }
 
 void metrics_token(struct cohort_engine *e, const struct row *row, uint64_t now_us) {
+    tenants_generated(e->tenants, row->request.tenant, 1, now_us);
     pthread_mutex_lock(&e->metrics_lock);
     e->metrics.generated_tokens++;
     if (row->first_us)

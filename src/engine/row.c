@@ -47,14 +47,28 @@ static int check_fields(const struct cohort_engine *e, const cohort_request *q, 
         return err_set(err, COHORT_E_ARGUMENT, "prompt_logprobs", "prompt_logprobs must be 0 or 1");
     if (q->max_tokens == 0 && !q->prompt_logprobs)
         return err_set(err, COHORT_E_ARGUMENT, "max_tokens", "max_tokens must be at least 1");
+    if (q->priority < -COHORT_PRIORITY_MAX || q->priority > COHORT_PRIORITY_MAX)
+        return err_set(err, COHORT_E_ARGUMENT, "priority", "priority is %d; -%d to %d are possible", q->priority,
+                       COHORT_PRIORITY_MAX, COHORT_PRIORITY_MAX);
     int code = check_stops(q, err);
     if (!code) code = sample_check(&q->sampling, q->logprobs, e->vocab, err);
     return code;
 }
 
+struct sched_request row_wanted(const struct row_request *r, uint32_t max_new) {
+    struct sched_request wanted = {.prompt_n = r->prompt_n,
+                                   .max_new = max_new,
+                                   .chunk_max = r->chunk_max,
+                                   .all_outputs = r->prompt_logprobs,
+                                   .tenant = r->tenant,
+                                   .priority = r->priority,
+                                   .cuts_n = r->cuts_n};
+    memcpy(wanted.cuts, r->cuts, r->cuts_n * sizeof(wanted.cuts[0]));
+    return wanted;
+}
+
 static int fits(const struct cohort_engine *e, const struct row_request *r, uint32_t max_new, cohort_error *err) {
-    const struct sched_request wanted = {
-        .prompt_n = r->prompt_n, .max_new = max_new, .chunk_max = r->chunk_max, .all_outputs = r->prompt_logprobs};
+    const struct sched_request wanted = row_wanted(r, max_new);
     return sched_fits(e->sched, &wanted, err);
 }
 
@@ -174,7 +188,9 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
     struct row_request *r = &row->request;
     int code = check_fields(e, q, err);
     if (code) return code;
-    *r = (struct row_request){.prompt_logprobs = (uint8_t)q->prompt_logprobs,
+    *r = (struct row_request){.tenant = row->tenant,
+                              .priority = q->priority,
+                              .prompt_logprobs = (uint8_t)q->prompt_logprobs,
                               .ignore_eos = q->ignore_eos != 0,
                               .user = q->user,
                               .submitted_us = clock_us(),

@@ -385,6 +385,7 @@ static int submit_choice(struct call *call, struct choice *choice, const struct 
     memcpy(request.trace_parent, call->trace.parent_id, sizeof request.trace_parent);
     request.timeout_ms = timeout_ms;
     request.max_predict_ms = p->max_predict_ms;
+    request.priority = p->priority;
     request.user = choice;
     cohort_ticket ticket = choice->ticket;
     choice->ticket = 0;
@@ -428,6 +429,14 @@ static void after_submit(struct pool_job *job) {
 
 /* ---- the start ---- */
 
+/* What the lengths of the texts alone rule out needs no place. */
+static int check_lengths(const struct call *call, cohort_error *err) {
+    int rc = 0;
+    for (size_t i = 0; i < call->prompts_n && !rc; i++)
+        rc = cohort_check_length(call->server->engine, call->prompts[i].text_len, call->params.max_tokens, err);
+    return rc;
+}
+
 static int make_choices(struct call *call, cohort_error *err) {
     size_t n = call->prompts_n * call->params.n;
     call->choices = mem_zalloc(n, sizeof *call->choices);
@@ -439,7 +448,7 @@ static int make_choices(struct call *call, cohort_error *err) {
         choice->index = (uint32_t)i;
         choice->text.max = choice->logprobs.max = SERVER_RESULT_BYTES_MAX;
         choice->tokens.max = choice->offsets.max = choice->top_logprobs.max = SERVER_RESULT_BYTES_MAX;
-        int rc = cohort_reserve(call->server->engine, &choice->ticket, err);
+        int rc = cohort_reserve_for(call->server->engine, call->tenant, &choice->ticket, err);
         if (rc) return rc;
     }
     /* All choices share one seed, each with its own random stream; drawn here so that they do when none was given. */
@@ -460,7 +469,8 @@ static void limit_time(struct call *call) {
     if (limit_ms && (*ms == 0 || *ms > limit_ms)) *ms = limit_ms < UINT32_MAX ? (uint32_t)limit_ms : UINT32_MAX;
 }
 
-void call_start(struct server *server, const struct dialect *dialect, struct evhttp_request *http, json_t *body) {
+void call_start(struct server *server, const struct dialect *dialect, struct evhttp_request *http, uint32_t tenant,
+                json_t *body) {
     cohort_error error = {0};
     struct call *call = mem_zalloc(1, sizeof *call);
     if (!call) {
@@ -471,6 +481,7 @@ void call_start(struct server *server, const struct dialect *dialect, struct evh
     }
     call->server = server;
     call->dialect = dialect;
+    call->tenant = tenant;
     call->http = http;
     call->body = body;
     call->created = (int64_t)time(NULL);
@@ -486,6 +497,7 @@ void call_start(struct server *server, const struct dialect *dialect, struct evh
     server->calls_open++;
     int rc = dialect->parse(call, body, &error);
     limit_time(call);
+    if (!rc) rc = check_lengths(call, &error);
     if (!rc) rc = make_choices(call, &error);
     if (!rc) rc = watch_client(call, &error);
     /* The body's bytes: all of them were parsed. */

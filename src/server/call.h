@@ -13,6 +13,7 @@
 #include <jansson.h>
 
 #include "base/buf.h"
+#include "server/glance.h"
 #include "server/pool.h"
 #include "server/server.h"
 #include "server/traceparent.h"
@@ -36,8 +37,8 @@ struct choice {
 
 struct prompt {
     const char *text; /* in the body's JSON; NULL: ids */
-    size_t text_len;
-    int32_t *ids; /* owned */
+    size_t text_len;  /* of a chat: bytes that its messages bring at least */
+    int32_t *ids;     /* owned */
     size_t ids_n;
 };
 
@@ -49,6 +50,7 @@ struct params {
     int logprobs; /* -1: none */
     int ignore_eos;
     uint32_t timeout_ms, max_predict_ms; /* 0: none */
+    int32_t priority;
     cohort_span stops[COHORT_STOPS_MAX]; /* in the body's JSON */
     size_t stops_n;
     int32_t stop_ids[COHORT_STOP_IDS_MAX];
@@ -60,6 +62,8 @@ struct params {
 struct dialect {
     const char *path;
     const char *id_prefix;
+    /* Bytes of text that the longest prompt of a body has at least, before it is parsed (glance.h). */
+    size_t (*text_bytes)(const struct glance *glance);
     /* Fills call->params and call->prompts from the body; a code with the field's name on failure. */
     int (*parse)(struct call *call, const json_t *body, cohort_error *err);
     /* A piece of a choice's stream: an opening piece (event NULL), a token, the finish. Leaves `out` empty if there is
@@ -77,6 +81,7 @@ struct call {
     struct pool_job job; /* first member */
     struct server *server;
     const struct dialect *dialect;
+    uint32_t tenant;
     struct evhttp_request *http; /* NULL once the reply is complete or the client is gone */
     struct event *watch;         /* on a second descriptor of the socket: the peer went away */
     struct call *prev, *next;    /* the server's list */
@@ -96,7 +101,8 @@ struct call {
 };
 
 /* Entry points from the routes: parses `body` (owned from here on) and starts the call, or answers an error. */
-void call_start(struct server *server, const struct dialect *dialect, struct evhttp_request *http, json_t *body);
+void call_start(struct server *server, const struct dialect *dialect, struct evhttp_request *http, uint32_t tenant,
+                json_t *body);
 /* Reads what its choices have to say, as far as the client's unsent output allows. */
 void call_pump(struct call *call);
 /* A comment line if the stream was silent for SERVER_COMMENT_S. */

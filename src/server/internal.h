@@ -9,6 +9,7 @@
 
 #include "server/call.h"
 #include "server/descriptors.h"
+#include "server/keys.h"
 #include "server/pool.h"
 #include "server/report.h"
 #include "server/server.h"
@@ -22,6 +23,7 @@ struct server {
     struct evhttp_bound_socket *socket;
     struct event *engine_readable, *tick, *attached, *term, *interrupt;
     struct pool *pool;
+    struct keys *keys;   /* NULL: everybody is tenant 0 */
     cohort_model *model; /* NULL while loading */
     cohort_engine *engine;
     _Atomic(cohort_model *) new_model;

@@ -1,5 +1,6 @@
 /* /metrics in Prometheus' text format, from one snapshot of the engine. Loop thread. */
 #include "base/buf.h"
+#include "base/mem.h"
 #include "server/internal.h"
 
 static int counter(struct buf *out, const char *name, const char *help, uint64_t value) {
@@ -93,6 +94,46 @@ static int costs(struct buf *out, const cohort_metrics *m) {
     return rc;
 }
 
+enum { TENANT_SERIES = 6 };
+static const struct tenant_series {
+    const char *name, *type, *help;
+} tenant_series[TENANT_SERIES] = {
+    {"places", "gauge", "Requests of the tenant that wait or run."},
+    {"rows", "gauge", "Requests of the tenant that run."},
+    {"requests_submitted_total", "counter", "Requests given to the engine."},
+    {"requests_refused_total", "counter", "Requests refused by a limit."},
+    {"prompt_tokens_total", "counter", "Prompt tokens of submitted requests."},
+    {"generated_tokens_total", "counter", "Tokens generated."},
+};
+
+static uint64_t tenant_value(const cohort_tenant_metrics *m, int series) {
+    const uint64_t values[TENANT_SERIES] = {m->places,           m->rows,          m->requests_submitted,
+                                            m->requests_refused, m->prompt_tokens, m->generated_tokens};
+    return values[series];
+}
+
+static int add_series(struct buf *out, int series, const cohort_tenant_metrics *m, size_t n) {
+    const struct tenant_series *s = &tenant_series[series];
+    int rc =
+        buf_addf(out, "# HELP cohort_tenant_%s %s\n# TYPE cohort_tenant_%s %s\n", s->name, s->help, s->name, s->type);
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = buf_addf(out, "cohort_tenant_%s{tenant=\"%s\"} %llu\n", s->name, m[i].name,
+                      (unsigned long long)tenant_value(&m[i], series));
+    return rc;
+}
+
+static int tenants(struct server *server, struct buf *out) {
+    size_t n;
+    if (!server_tenants(server, &n)) return 0;
+    cohort_tenant_metrics *m = mem_zalloc(n, sizeof *m);
+    if (!m) return COHORT_E_MEMORY;
+    for (size_t i = 0; i < n; i++) cohort_tenant_metrics_get(server->engine, (uint32_t)i, &m[i]);
+    int rc = 0;
+    for (int i = 0; i < TENANT_SERIES && !rc; i++) rc = add_series(out, i, m, n);
+    mem_free(m);
+    return rc;
+}
+
 int metrics_text(struct server *server, struct buf *out) {
     cohort_metrics m;
     cohort_metrics_get(server->engine, &m);
@@ -109,5 +150,6 @@ int metrics_text(struct server *server, struct buf *out) {
     if (!rc) rc = histogram(out, "inter_token_seconds", "Between two tokens of a request.", &m.inter_token_s);
     if (!rc) rc = histogram(out, "request_seconds", "From submit to the end.", &m.e2e_s);
     if (!rc) rc = histogram(out, "queue_seconds", "From submit to admission.", &m.queue_s);
+    if (!rc) rc = tenants(server, out);
     return rc;
 }

@@ -87,6 +87,7 @@ static const struct known_field common_fields[] = {
     {"ignore_eos", FIELD_READ, NULL},
     {"timeout_ms", FIELD_READ, NULL},
     {"t_max_predict_ms", FIELD_READ, NULL},
+    {"priority", FIELD_READ, NULL},
     {"user", FIELD_NEUTRAL, NULL},
     {"logit_bias", FIELD_REFUSED, "{}"},
     {"frequency_penalty", FIELD_REFUSED, "0"},
@@ -171,6 +172,8 @@ static int read_prompts(struct call *call, const json_t *body, cohort_error *err
     }
     return 0;
 }
+
+static size_t completions_text_bytes(const struct glance *glance) { return glance->prompt; }
 
 static int completions_parse(struct call *call, const json_t *body, cohort_error *err) {
     int rc = check_known(call, body, completion_fields, COUNT(completion_fields), err);
@@ -299,6 +302,7 @@ static int completions_whole(struct call *call, struct buf *out) {
 const struct dialect dialect_completions = {
     .path = "/v1/completions",
     .id_prefix = "cmpl-",
+    .text_bytes = completions_text_bytes,
     .parse = completions_parse,
     .piece = completions_piece,
     .collect = completions_collect,
@@ -307,6 +311,29 @@ const struct dialect dialect_completions = {
 };
 
 /* ---- /v1/chat/completions ---- */
+
+/* Without the white space around it, which templates may drop. */
+static size_t trimmed_bytes(const json_t *text) {
+    const char *s = json_string_value(text);
+    size_t begin = 0, end = json_string_length(text);
+    while (begin < end && (s[begin] == ' ' || (s[begin] >= '\t' && s[begin] <= '\r'))) begin++;
+    while (end > begin && (s[end - 1] == ' ' || (s[end - 1] >= '\t' && s[end - 1] <= '\r'))) end--;
+    return end - begin;
+}
+
+/* What is no message is looked at later. */
+static size_t messages_bytes(const json_t *messages) {
+    size_t sum = 0;
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *content = json_object_get(json_array_get(messages, i), "content");
+        sum += trimmed_bytes(content);
+        for (size_t j = 0; j < json_array_size(content); j++)
+            sum += trimmed_bytes(json_object_get(json_array_get(content, j), "text"));
+    }
+    return sum;
+}
+
+static size_t chat_text_bytes(const struct glance *glance) { return glance->messages; }
 
 static int chat_parse(struct call *call, const json_t *body, cohort_error *err) {
     int rc = check_known(call, body, chat_fields, COUNT(chat_fields), err);
@@ -329,6 +356,7 @@ static int chat_parse(struct call *call, const json_t *body, cohort_error *err) 
     if (!call->params.messages || !call->prompts)
         return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the messages");
     call->prompts_n = 1;
+    call->prompts[0].text_len = messages_bytes(messages);
     return 0;
 }
 
@@ -424,6 +452,7 @@ static int chat_whole(struct call *call, struct buf *out) {
 const struct dialect dialect_chat = {
     .path = "/v1/chat/completions",
     .id_prefix = "chatcmpl-",
+    .text_bytes = chat_text_bytes,
     .parse = chat_parse,
     .piece = chat_piece,
     .collect = chat_collect,

@@ -170,12 +170,13 @@ int params_common(struct call *call, const json_t *body, cohort_error *err) {
     const json_t *model = present(body, "model");
     if (model && !json_is_string(model))
         return err_set(err, COHORT_E_ARGUMENT, "model", "model must be a string, not %s", type_name(model));
-    int64_t n = 1, max_tokens = -1, timeout = 0, max_predict = 0;
+    int64_t n = 1, max_tokens = -1, timeout = 0, max_predict = 0, priority = 0;
     int rc = read_stream(p, body, err);
     if (!rc) rc = read_sampling(p, body, err);
     if (!rc) rc = read_stops(p, body, err);
     if (!rc) rc = read_stop_ids(call, body, err);
     if (!rc) rc = field_bool(body, "ignore_eos", &p->ignore_eos, err);
+    if (!rc) rc = field_integer(body, "priority", -COHORT_PRIORITY_MAX, COHORT_PRIORITY_MAX, &priority, err);
     if (!rc) rc = field_integer(body, "n", 1, SERVER_CHOICES_MAX, &n, err);
     if (!rc) rc = field_integer(body, "max_tokens", 1, INT32_MAX, &max_tokens, err);
     if (!rc) rc = field_integer(body, "max_completion_tokens", 1, INT32_MAX, &max_tokens, err);
@@ -185,6 +186,7 @@ int params_common(struct call *call, const json_t *body, cohort_error *err) {
     p->timeout_ms = (uint32_t)timeout;
     p->max_predict_ms = (uint32_t)max_predict;
     p->n = (uint32_t)n;
+    p->priority = (int32_t)priority;
     if (max_tokens > 0) p->max_tokens = (uint32_t)max_tokens;
     return 0;
 }

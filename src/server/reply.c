@@ -1,5 +1,6 @@
 /* Short replies: JSON bodies and errors in OpenAI's shape. Loop thread. */
 #include <event2/buffer.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -77,14 +78,26 @@ static int write_error(struct buf *out, const char *message, const char *type, c
 
 int error_json(struct buf *out, const cohort_error *error) {
     const struct status_of *s = find_status(error->code);
-    return write_error(out, error->text[0] ? error->text : cohort_error_text(error->code), s->type, error->field,
-                       s->name);
+    const char *name = s->name;
+    if (error->code == COHORT_E_BUSY && strcmp(error->field, "tokens_per_minute") == 0) name = "rate_limit_exceeded";
+    return write_error(out, error->text[0] ? error->text : cohort_error_text(error->code), s->type, error->field, name);
+}
+
+/* Whole seconds for everybody, and milliseconds for clients that read them. A second if it is not known. */
+static void add_retry_after(struct evhttp_request *http, uint32_t ms) {
+    struct evkeyvalq *headers = evhttp_request_get_output_headers(http);
+    char text[16];
+    snprintf(text, sizeof text, "%u", ms ? ms / 1000 + (ms % 1000 != 0) : 1);
+    evhttp_add_header(headers, "Retry-After", text);
+    if (!ms) return;
+    snprintf(text, sizeof text, "%u", ms);
+    evhttp_add_header(headers, "retry-after-ms", text);
 }
 
 void reply_error(struct evhttp_request *http, const cohort_error *error) {
     struct buf body = {0};
     int status = find_status(error->code)->status;
-    if (status == 429 || status == 503) evhttp_add_header(evhttp_request_get_output_headers(http), "Retry-After", "1");
+    if (status == 429 || status == 503) add_retry_after(http, error->retry_after_ms);
     if (error_json(&body, error) == 0)
         reply_json(http, status, body.data, body.len);
     else
@@ -94,7 +107,7 @@ void reply_error(struct evhttp_request *http, const cohort_error *error) {
 
 void reply_status(struct evhttp_request *http, int status, const char *type, const char *message) {
     struct buf body = {0};
-    if (status == 503) evhttp_add_header(evhttp_request_get_output_headers(http), "Retry-After", "1");
+    if (status == 503) add_retry_after(http, 0);
     if (write_error(&body, message, type, NULL, NULL) == 0)
         reply_json(http, status, body.data, body.len);
     else

@@ -45,25 +45,40 @@ static struct choice *map_find(struct server *server, cohort_id id) {
 
 /* ---- routes ---- */
 
-/* Time does not tell where the first wrong byte is: every byte of the given key is looked at. */
-static int key_matches(const char *given, const char *key) {
-    size_t given_len = strlen(given), key_len = strlen(key);
-    unsigned char difference = given_len != key_len;
-    for (size_t i = 0; i < given_len; i++) difference |= (unsigned char)(given[i] ^ key[key_len ? i % key_len : 0]);
-    return !difference;
-}
-
-static int authorised(const struct server *server, struct evhttp_request *http) {
-    if (!server->options.api_key) return 1;
+/* Whose request it is; -1: nobody's who may ask. */
+static int tenant_of(const struct server *server, struct evhttp_request *http) {
+    if (!server->keys) return 0;
     struct evkeyvalq *headers = evhttp_request_get_input_headers(http);
     const char *bearer = evhttp_find_header(headers, "Authorization");
-    if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0) return key_matches(bearer + 7, server->options.api_key);
+    if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0) return keys_find(server->keys, bearer + 7);
     const char *key = evhttp_find_header(headers, "x-api-key");
-    return key && key_matches(key, server->options.api_key);
+    return key ? keys_find(server->keys, key) : -1;
+}
+
+/* Prompts that cannot fit whatever their tokens are, seen before the body is parsed. A body that would fit as text
+ * cannot hold one. */
+static int check_body(const struct server *server, const struct dialect *dialect, struct evbuffer *body,
+                      cohort_error *err) {
+    if (cohort_check_length(server->engine, evbuffer_get_length(body), UINT32_MAX, NULL) == 0) return 0;
+    struct glance glance = {0};
+    struct evbuffer_ptr at;
+    struct evbuffer_iovec piece;
+    evbuffer_ptr_set(body, &at, 0, EVBUFFER_PTR_SET);
+    /* A length of 1 gives the whole next piece, without a walk over those behind it. */
+    while (evbuffer_peek(body, 1, &at, &piece, 1) > 0 && piece.iov_len > 0) {
+        glance_feed(&glance, piece.iov_base, piece.iov_len);
+        if (evbuffer_ptr_set(body, &at, piece.iov_len, EVBUFFER_PTR_ADD) != 0) break;
+    }
+    return cohort_check_length(server->engine, dialect->text_bytes(&glance), UINT32_MAX, err);
 }
 
 static void route_generate(struct server *server, struct evhttp_request *http, const struct dialect *dialect) {
     struct evbuffer *input = evhttp_request_get_input_buffer(http);
+    cohort_error error = {0};
+    if (check_body(server, dialect, input, &error) != 0) {
+        reply_error(http, &error);
+        return;
+    }
     size_t len = evbuffer_get_length(input);
     const char *bytes = (const char *)evbuffer_pullup(input, -1);
     json_error_t where;
@@ -76,13 +91,12 @@ static void route_generate(struct server *server, struct evhttp_request *http, c
             snprintf(message, sizeof message, "the body is not JSON that can be read: line %d, column %d: %s",
                      where.line, where.column, where.text);
         json_decref(body);
-        cohort_error error = {0};
         err_set(&error, COHORT_E_ARGUMENT, NULL, "%s", message);
         traceparent_accept(http, &(struct trace_context){0});
         reply_error(http, &error);
         return;
     }
-    call_start(server, dialect, http, body);
+    call_start(server, dialect, http, (uint32_t)tenant_of(server, http), body);
 }
 
 static void route_completions(struct server *server, struct evhttp_request *http) {
@@ -190,7 +204,7 @@ static const struct route {
 static void dispatch(struct server *server, struct evhttp_request *http, const struct route *route) {
     enum evhttp_cmd_type method = evhttp_request_get_command(http);
     int allowed = method == route->method || (method == EVHTTP_REQ_HEAD && route->method == EVHTTP_REQ_GET);
-    if (!route->open && !authorised(server, http)) {
+    if (!route->open && tenant_of(server, http) < 0) {
         reply_status(http, 401, "authentication_error", "missing or wrong API key");
     } else if (!allowed) {
         evhttp_add_header(evhttp_request_get_output_headers(http), "Allow",
@@ -220,7 +234,7 @@ static void on_request(struct evhttp_request *http, void *argument) {
             dispatch(server, http, &routes[i]);
             return;
         }
-    if (!authorised(server, http))
+    if (tenant_of(server, http) < 0)
         reply_status(http, 401, "authentication_error", "missing or wrong API key");
     else if (path && server->engine && strncmp(path, models, sizeof models - 1) == 0)
         route_model(server, http, path + sizeof models - 1);
@@ -360,6 +374,11 @@ int server_open(const struct server_options *options, struct server **out, cohor
     if (!server) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the server");
     server->options = *options;
     server->started = (int64_t)time(NULL);
+    int rc = keys_open(options->api_key, options->keys_path, &server->keys, err);
+    if (rc) {
+        server_close(server);
+        return rc;
+    }
     server->base = event_base_new();
     if (server->base) server->http = evhttp_new(server->base);
     if (!server->http || make_events(server) != 0) {
@@ -372,7 +391,7 @@ int server_open(const struct server_options *options, struct server **out, cohor
     evhttp_set_allowed_methods(server->http, EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_HEAD | EVHTTP_REQ_PUT |
                                                  EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS | EVHTTP_REQ_PATCH);
     evhttp_set_gencb(server->http, on_request, server);
-    int rc = listen_on(server, err);
+    rc = listen_on(server, err);
     if (rc) {
         server_close(server);
         return rc;
@@ -382,6 +401,8 @@ int server_open(const struct server_options *options, struct server **out, cohor
 }
 
 uint16_t server_port(const struct server *server) { return server->port; }
+
+const cohort_tenant *server_tenants(const struct server *server, size_t *n) { return keys_tenants(server->keys, n); }
 
 void server_attach(struct server *server, cohort_model *model, cohort_engine *engine) {
     atomic_store(&server->new_model, model);
@@ -409,5 +430,6 @@ void server_close(struct server *server) {
     if (server->term) event_free(server->term);
     if (server->interrupt) event_free(server->interrupt);
     if (server->base) event_base_free(server->base);
+    keys_close(server->keys);
     mem_free(server);
 }

@@ -24,9 +24,10 @@ enum {
 struct server;
 
 struct server_options {
-    const char *host;    /* address to bind */
-    uint16_t port;       /* 0: any free one */
-    const char *api_key; /* NULL: none asked for */
+    const char *host;      /* address to bind */
+    uint16_t port;         /* 0: any free one */
+    const char *api_key;   /* the key of tenant "default"; NULL: none */
+    const char *keys_path; /* a file with keys (keys.h); NULL: none. With neither, no key is asked for */
     const char *model_name;
     uint32_t drain_s;           /* time that running requests get after SIGTERM */
     int verbose;                /* a line a second on stderr while anything runs */
@@ -37,6 +38,8 @@ struct server_options {
  * server_close. */
 int server_open(const struct server_options *options, struct server **out, cohort_error *err);
 uint16_t server_port(const struct server *server);
+/* The tenants that the keys belong to, for the options of the engine that is attached. NULL and 0 without keys. */
+const cohort_tenant *server_tenants(const struct server *server, size_t *n);
 /* Hands over the loaded model and its engine; from any thread, once, while server_run runs or before. Until then every
  * route but /health answers 503 "loading". Both stay the caller's and outlive server_run. */
 void server_attach(struct server *server, cohort_model *model, cohort_engine *engine);

@@ -99,6 +99,17 @@ static size_t decode(struct tokenizer *t, const int16_t *char_byte, uint32_t id,
     return t->kind == KIND_BYTES ? decode_alphabet(char_byte, s, n, out) : decode_spaces(t, s, n, out);
 }
 
+/* Where spaces are marks, a text may also hold the mark itself, whose three bytes decode to one: there the listed text
+ * counts. */
+static uint32_t find_reach(const struct tokenizer *t) {
+    const int32_t *bytes = t->kind == KIND_BYTES ? t->byte_token : t->vocab.byte_id;
+    for (int i = 0; i < 256; i++)
+        if (bytes[i] < 0 && t->unknown >= 0) return 0;
+    for (uint32_t id = 0; id < t->vocab.n; id++)
+        if (t->vocab.type[id] == TOKEN_USER && t->flags[id] & ID_EATS_SPACE) return 0;
+    return t->kind == KIND_BYTES ? t->longest_piece : t->vocab.longest;
+}
+
 int pieces_load(struct tokenizer *t, cohort_error *err) {
     const struct vocab *v = &t->vocab;
     int16_t char_byte[ALPHABET_END] = {0};
@@ -117,5 +128,6 @@ int pieces_load(struct tokenizer *t, cohort_error *err) {
     }
     t->piece_at[v->n] = at;
     assert(at <= v->at[v->n]);
+    t->reach = find_reach(t);
     return 0;
 }

@@ -181,6 +181,7 @@ void tokenizer_piece(const struct tokenizer *t, int32_t id, int special, const c
 }
 
 uint32_t tokenizer_longest_piece(const struct tokenizer *t) { return t->longest_piece; }
+uint32_t tokenizer_reach(const struct tokenizer *t) { return t->reach; }
 
 int ids_add(struct ids *ids, int32_t id) {
     if (ids->n == ids->capacity) {

@@ -53,6 +53,9 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, in
  * special tokens unless `special`, and for an id outside the vocabulary. */
 void tokenizer_piece(const struct tokenizer *t, int32_t id, int special, const char **bytes, size_t *len);
 uint32_t tokenizer_longest_piece(const struct tokenizer *t); /* bytes of the longest, special ones too */
+/* Bytes of text that one token stands for at most, in text read without TOKENIZER_SPECIAL; 0: no limit, because a run
+ * of characters that the vocabulary lacks is one token, or because white space behind some token is dropped. */
+uint32_t tokenizer_reach(const struct tokenizer *t);
 /* 1 if the first token of a decoded sequence loses one leading space (SentencePiece's dummy prefix). */
 int tokenizer_strips_first_space(const struct tokenizer *t);
 

@@ -33,6 +33,7 @@ struct tokenizer {
     uint32_t *piece_at; /* vocab.n + 1 offsets into pieces */
     char *pieces;       /* decoded bytes, one token after the other */
     uint32_t longest_piece;
+    uint32_t reach; /* tokenizer_reach */
 
     /* KIND_BYTES: the character that stands for a byte, its UTF-8, and its token. */
     uint16_t byte_char[256];

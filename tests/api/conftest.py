@@ -41,6 +41,7 @@ class Server:
         command = [BINARY, "serve", "-m", model, "--port", "0", *map(str, flags)]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
         self.lines = []
+        self.headers = {}  # of every request: a key
         self.port = None
         self.started = threading.Event()
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -61,11 +62,12 @@ class Server:
 
     def post(self, path, body, **kw):
         if isinstance(body, (bytes, str)):
-            return httpx.post(self.url + path, content=body, headers={"Content-Type": "application/json"}, timeout=TIMEOUT_S, **kw)
-        return httpx.post(self.url + path, json=body, timeout=TIMEOUT_S, **kw)
+            kw["headers"] = {"Content-Type": "application/json", **self.headers, **kw.get("headers", {})}
+            return httpx.post(self.url + path, content=body, timeout=TIMEOUT_S, **kw)
+        return httpx.post(self.url + path, json=body, timeout=TIMEOUT_S, **{"headers": self.headers, **kw})
 
     def get(self, path, **kw):
-        return httpx.get(self.url + path, timeout=TIMEOUT_S, **kw)
+        return httpx.get(self.url + path, timeout=TIMEOUT_S, **{"headers": self.headers, **kw})
 
     def client(self, key="none"):
         return openai.OpenAI(base_url=self.url + "/v1", api_key=key, max_retries=0, timeout=TIMEOUT_S,

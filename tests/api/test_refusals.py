@@ -21,7 +21,7 @@ BAD_COMPLETIONS = [
     ("stop_token_ids", [1] * 65), ("stream", "true"), ("stream", 1), ("stream_options", {"include_usage": True}),
     ("n", 0), ("n", 129), ("n", 2 ** 40), ("n", "1"), ("logprobs", 21), ("logprobs", -1), ("logprobs", True),
     ("ignore_eos", 1), ("model", 5), ("echo", True), ("best_of", 2), ("suffix", "x"), ("logit_bias", {"5": 1}),
-    ("frequency_penalty", 0.5), ("presence_penalty", -1),
+    ("frequency_penalty", 0.5), ("presence_penalty", -1), ("priority", 101), ("priority", -101), ("priority", "high"), ("priority", 0.5),
 ]
 
 
@@ -39,7 +39,7 @@ def test_bad_completion_field(server, field, value):
 BAD_CHATS = [
     ("messages", None), ("messages", []), ("messages", "hi"), ("messages", {}),
     ("top_logprobs", 2), ("tools", [{"type": "function", "function": {"name": "f"}}]), ("response_format", {"type": "json_object"}),
-    ("logprobs", 5), ("reasoning_effort", "high"),
+    ("logprobs", 5), ("reasoning_effort", "high"), ("priority", 101),
 ]
 
 

@@ -8,6 +8,8 @@ cohort_test(engine_pressure SOURCES ${here}/test_engine_pressure.c ${here}/engin
 cohort_test(engine_tasks TSAN SOURCES ${here}/test_engine_tasks.c ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_deadlines TSAN SOURCES ${here}/test_engine_deadlines.c ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_stress TSAN SOURCES ${here}/test_engine_stress.c ${here}/engine_run.c ROOMS engine TIMEOUT 600)
+cohort_test(tenants SOURCES ${here}/test_tenants.c ROOMS engine)
+cohort_test(engine_tenants TSAN SOURCES ${here}/test_engine_tenants.c ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine)
 cohort_test(model_api SOURCES ${here}/test_model_api.c ${here}/engine_run.c ROOMS engine)
 cohort_test(trace TSAN SOURCES ${here}/test_trace.c ${here}/engine_run.c ROOMS engine)
 target_link_libraries(test_trace PRIVATE PkgConfig::JANSSON)
