@@ -317,6 +317,56 @@ static void f1_poisoned_rows_leave_their_neighbours_alone(void **state) {
     free_outcomes();
 }
 
+/* Fairness: all rows belong to one tenant with long answers, and more of its requests wait. Another's request gets a
+ * row after SCHED_SHARE_QUANTUM tokens of the first (and what the iteration in which that is seen makes), not after an
+ * answer; whoever made way ends with the bytes it has alone. */
+static void a_noisy_tenant_delays_another_by_a_bound(void **state) {
+    NEEDS_MODEL;
+    static const cohort_tenant tenants[] = {{.name = "noisy", .weight = 1}, {.name = "quiet", .weight = 1}};
+    enum { NOISY = 6, TOKENS = 900 };
+    cohort_request q;
+    cohort_engine_options o;
+    cohort_engine_options_defaults(&o);
+    o.context = 1024;
+    o.rows = 2;
+    o.queue = 32;
+    o.tenants = tenants;
+    o.tenants_n = 2;
+    cohort_engine *engine = run_open_engine(model, &o);
+    memset(want, 0, sizeof(want));
+    memset(got, 0, sizeof(got));
+    make_request(0, 40, TOKENS, &q);
+    run_request(engine, &q, &want[0]);
+    fake_backend.delay_us = 300;
+    cohort_id id[NOISY], quiet;
+    cohort_ticket ticket;
+    for (uint32_t i = 0; i < NOISY; i++) id[i] = run_submit(engine, &q);
+    cohort_tenant_metrics m;
+    RUN_UNTIL((cohort_tenant_metrics_get(engine, 0, &m), m.generated_tokens > TOKENS + 20));
+    make_request(1, 40, 8, &q);
+    assert_int_equal(cohort_reserve_for(engine, 1, &ticket, NULL), COHORT_OK);
+    assert_int_equal(cohort_submit(engine, ticket, &q, &quiet, NULL), COHORT_OK);
+    cohort_tenant_metrics_get(engine, 0, &m);
+    uint64_t before = m.generated_tokens;
+    assert_int_equal(cohort_wait(engine, quiet, 60000), COHORT_OK);
+    cohort_tenant_metrics_get(engine, 0, &m);
+    /* The test's thread may look late. Without the rule it would be the rest of a whole answer, twice 880 tokens. */
+    assert_in_range(m.generated_tokens - before, 0, 2 * 512);
+    run_finish(engine, quiet, &got[1]);
+    uint32_t preempted = 0;
+    for (uint32_t i = 0; i < NOISY; i++) {
+        outcome_free(&got[0]);
+        memset(&got[0], 0, sizeof(got[0]));
+        run_finish(engine, id[i], &got[0]);
+        outcome_assert_equal(&got[0], &want[0], "a row that may have made way");
+        preempted += got[0].stats.preemptions;
+    }
+    assert_true(preempted > 0);
+    assert_pages_are_back(engine);
+    run_close(0);
+    free_outcomes();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(k3_preempted_rows_resume_with_the_same_bytes, reset, run_close_engine),
@@ -325,6 +375,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(q5_a_preempted_row_can_be_cancelled, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(k3_a_slow_reader_lends_its_pages, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(f1_poisoned_rows_leave_their_neighbours_alone, reset, run_close_engine),
+        cmocka_unit_test_setup_teardown(a_noisy_tenant_delays_another_by_a_bound, reset, run_close_engine),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }
