@@ -8,7 +8,7 @@
 
 #include "server/report.h"
 
-static void says_what_happened_between_two_snapshots(void **state) {
+static void o2_says_what_happened_between_two_snapshots(void **state) {
     cohort_metrics last = {.iterations = 100,
                            .prompt_tokens = 1000,
                            .generated_tokens = 500,
@@ -52,7 +52,7 @@ static void is_silent_while_nothing_runs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(says_what_happened_between_two_snapshots),
+        cmocka_unit_test(o2_says_what_happened_between_two_snapshots),
         cmocka_unit_test(is_silent_while_nothing_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

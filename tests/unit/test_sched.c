@@ -435,6 +435,28 @@ static void a_paused_row_keeps_its_pages_and_is_not_planned(void **state) {
     rig_end(&r);
 }
 
+/* D5: a lone row pays nothing for being one of many that could be there: each plan is its one token, and the next one is
+ * there before the last has run. (What the scheduler costs is measured by bench_sched.) */
+static void d5_a_lone_row_has_every_iteration_to_itself(void **state) {
+    struct rig r = rig_wide(1000, 0, 256);
+    sched_row a = submit(&r, 200, 100);
+    const struct plan *last = plan(&r), *next;
+    assert_int_equal(last->n_items, 1);
+    assert_int_equal(last->n_tokens, 200); /* the whole prompt at once */
+    for (uint32_t i = 0; i < 99; i++) {
+        next = plan(&r);
+        assert_int_equal(next->n_items, 1);
+        assert_int_equal(next->n_tokens, 1);
+        assert_int_equal(next->n_outputs, 1);
+        assert_int_equal(item_of(next, a)->source, PLAN_SAMPLE);
+        commit(&r, last);
+        last = next;
+    }
+    commit(&r, last);
+    assert_null(plan(&r));
+    rig_end(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(q1_rows_join_and_leave_between_iterations),
@@ -460,6 +482,7 @@ int main(void) {
         cmocka_unit_test(d2_a_row_at_its_budget_is_not_planned_again),
         cmocka_unit_test(d2_a_row_that_ended_in_flight_is_not_planned_again),
         cmocka_unit_test(a_paused_row_keeps_its_pages_and_is_not_planned),
+        cmocka_unit_test(d5_a_lone_row_has_every_iteration_to_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

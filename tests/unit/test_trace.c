@@ -307,7 +307,7 @@ static void assert_adds_up(const json_t *events, const json_t *iteration) {
     assert_in_range(argument(iteration, "decode_tokens"), decode, ROWS);
 }
 
-static void spans_of_every_request_and_iteration(void **state) {
+static void o1_spans_of_every_request_and_iteration(void **state) {
     if (!model) skip();
     for (int pipeline = 0; pipeline <= 1; pipeline++) {
         json_t *events = trace_of(TOKENS, 0, pipeline, 0);
@@ -352,7 +352,7 @@ static void a_cancel_shows(void **state) {
 }
 
 /* Which budgets make four rows of 220 tokens push each other out is the scheduler's affair; some of these do. */
-static void a_preemption_shows(void **state) {
+static void o1_a_preemption_shows(void **state) {
     if (!model) skip();
     json_int_t all = 0;
     for (uint64_t kv_tokens = 256; kv_tokens <= 512; kv_tokens += 32) {
@@ -399,9 +399,9 @@ int main(void) {
         ON_A_FILE(the_file_has_a_limit),
         ON_A_FILE(a_full_buffer_drops_and_counts),
         ON_A_FILE(what_was_written_can_be_read_before_the_end),
-        ON_A_FILE(spans_of_every_request_and_iteration),
+        ON_A_FILE(o1_spans_of_every_request_and_iteration),
         ON_A_FILE(a_cancel_shows),
-        ON_A_FILE(a_preemption_shows),
+        ON_A_FILE(o1_a_preemption_shows),
         ON_A_FILE(an_engine_without_its_trace_is_not_opened),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
