@@ -7,6 +7,7 @@
 #   make bench-kernels   each kernel alone beside its roof; make bench-server: whole servers under load; make plot: docs/performance.svg
 #   make bench-latency   what a long prompt costs those who are being answered, and the other way round
 #   make bench-start     start to first token, and peak memory with 16 rows of 4096 tokens
+#   make bench-streams   memory of an open stream that waits or runs, with 1,000 of them
 #   make check    static checks: formatting, file sizes, symbols, cppcheck
 #   make peer-check   tokenizer pairs, perplexity and speed beside llama.cpp, which must be built (not in CI)
 #   make simulate SEED=1 REQUESTS=1000000
@@ -21,7 +22,7 @@ REQUESTS ?= 1000000
 MODELS ?= default
 BENCH_ARGS ?=
 
-.PHONY: run test build bench bench-programs bench-kernels bench-server bench-latency bench-start plot check peer-check install clean deps model venv simulate
+.PHONY: run test build bench bench-programs bench-kernels bench-server bench-latency bench-start bench-streams plot check peer-check install clean deps model venv simulate
 
 build: deps
 	@cmake --preset release >build.log.tmp 2>&1 || { cat build.log.tmp; rm -f build.log.tmp; exit 1; }; rm -f build.log.tmp
@@ -67,6 +68,9 @@ bench-latency: bench-programs
 
 bench-start: bench-programs
 	@python3 bench/start.py $(BENCH_ARGS)
+
+bench-streams: bench-programs
+	@python3 bench/streams.py $(BENCH_ARGS)
 
 plot:
 	@python3 bench/plot.py

@@ -29,7 +29,7 @@ struct ring_event { /* the head of a record; its `top` entries and its text foll
     uint32_t unused;
 };
 
-enum { RING_SEGMENT_BYTES = 4096 - 64 }; /* with its head and malloc's it stays inside a page's worth */
+enum { RING_SEGMENT_BYTES = 2048 - 64 };
 
 struct ring_segment {                    /* the head of `size` bytes for records */
     _Atomic(struct ring_segment *) next; /* set once: `used` does not change any more */

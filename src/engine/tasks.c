@@ -31,7 +31,8 @@ static void wake(struct cohort_engine *e) {
 static int is_drained(const struct cohort_engine *e) {
     struct sched_counts counts;
     sched_get_counts(e->sched, &counts);
-    return !e->unread && counts.preparing + counts.running + counts.preempted + counts.ending + counts.in_flight == 0;
+    uint32_t in = counts.preparing + counts.running + counts.preempted + counts.returning + counts.ending;
+    return !e->unread && in + counts.in_flight == 0;
 }
 
 int tasks_due(const struct cohort_engine *e) {

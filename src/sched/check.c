@@ -45,7 +45,7 @@ static int check_lists(const struct sched *s) {
 }
 
 static int check_counts(const struct sched *s) {
-    uint32_t state_n[ROW_STATES] = {0}, paused = 0, unread = 0, in_flight = 0, spent = 0, growing = 0;
+    uint32_t state_n[ROW_STATES] = {0}, paused = 0, unread = 0, in_flight = 0, spent = 0, growing = 0, returning = 0;
     uint64_t load = 0, tokens = 0, claimed[PAGES_GROUPS_MAX] = {0};
     for (uint32_t i = 0; i < s->rows_total; i++) {
         const struct row *r = row_at(s, i);
@@ -59,13 +59,14 @@ static int check_counts(const struct sched *s) {
         HOLDS(r->spent == (r->state == ROW_RUNNING && row_spent(r)));
         spent += r->spent;
         growing += r->grows;
+        returning += r->state == ROW_WAITING && r->preemptions > 0;
         if (r->slot == NO_SLOT) continue;
         tokens += r->next - r->done;
         for (uint32_t g = 0; g < s->config.groups; g++) claimed[g] += r->span[g].claim;
     }
     HOLDS(memcmp(state_n, s->state_n, sizeof state_n) == 0);
     HOLDS(paused == s->paused_n && unread == s->admitted.n && load == s->cohort_load);
-    HOLDS(spent == s->spent_n && growing == s->growing_n);
+    HOLDS(spent == s->spent_n && growing == s->growing_n && returning == s->returning_n);
     for (uint32_t g = 0; g < s->config.groups; g++) /* K3 */
         HOLDS(claimed[g] == s->claimed[g] && claimed[g] <= pages_total(s->config.pages, g));
     HOLDS(state_n[ROW_PREPARING] + state_n[ROW_RUNNING] <= s->config.rows_max);

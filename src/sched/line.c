@@ -128,7 +128,24 @@ uint64_t sched_share_limit(const struct tenant *t) {
     return t->served + SCHED_SHARE_QUANTUM * (SERVED_UNIT / t->weight);
 }
 
+/* Under a hold only rows that were admitted before come in. They stand anywhere in the lines, and are looked for: there
+ * are few, a hold is rare, and so is a preemption. */
+static struct row *returning_head(const struct sched *s) {
+    struct row *best = NULL;
+    if (s->returning_n == 0) return NULL;
+    for (uint32_t i = s->list[LIST_WAITING].first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next) {
+        struct row *r = row_at(s, i);
+        const struct tenant *t = &s->tenants[r->tenant], *other = best == NULL ? NULL : &s->tenants[best->tenant];
+        if (r->preemptions == 0 || (t->rows_max != 0 && t->rows >= t->rows_max)) continue;
+        if (best == NULL || t->served < other->served || (t->served == other->served && t < other) ||
+            (t == other && sched_row_before(r, best)))
+            best = r;
+    }
+    return best;
+}
+
 struct row *sched_line_head(struct sched *s) {
+    if (s->held_back) return returning_head(s);
     const struct tenant *best = NULL;
     for (uint32_t i = s->present_first; i != NO_ROW; i = s->tenants[i].next) {
         const struct tenant *t = &s->tenants[i];

@@ -41,7 +41,7 @@ static int cohort_is_full(const struct sched *s, const struct row *head) {
 static void admit(struct sched *s) {
     struct row *head;
     int yielded = 0;
-    while (!s->held_back && (head = sched_line_head(s)) != NULL && !cohort_is_full(s, head)) {
+    while ((head = sched_line_head(s)) != NULL && !cohort_is_full(s, head)) {
         uint32_t rows = s->state_n[ROW_PREPARING] + s->state_n[ROW_RUNNING];
         if (rows >= s->config.rows_max || !sched_room_fits(s, head)) {
             if (!sched_room_yield(s, head)) return;

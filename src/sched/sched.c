@@ -110,6 +110,7 @@ void sched_row_enter(struct sched *s, struct row *r, enum row_state state) {
     assert(s->state_n[r->state] > 0);
     s->state_n[r->state]--;
     s->state_n[state]++;
+    s->returning_n += (uint32_t)(r->preemptions > 0) * ((uint32_t)(state == ROW_WAITING) - (r->state == ROW_WAITING));
     sched_tenant_count(s, r, (enum row_state)r->state, state);
     r->state = (uint8_t)state;
     sched_row_settle(s, r);
@@ -317,6 +318,7 @@ void sched_get_counts(const struct sched *s, struct sched_counts *out) {
         .ending = s->state_n[ROW_ENDING],
         .gone = s->state_n[ROW_GONE],
         .preempted = s->state_n[ROW_PREEMPTED],
+        .returning = s->returning_n,
         .paused = s->paused_n,
         .in_flight = s->in_flight,
         .preemptions = s->preemptions,

@@ -131,7 +131,8 @@ int sched_fits(const struct sched *s, const struct sched_request *request, cohor
 void sched_finish(struct sched *s, sched_row row);
 /* A paused row is not planned (slow reader). It keeps its pages as long as nobody else needs them. */
 void sched_pause(struct sched *s, sched_row row, int paused);
-/* Q4: holds admissions; kick re-evaluates by itself at the next plan. */
+/* Q4: holds admissions, so that what was admitted drains; rows that were preempted come in again. Kick re-evaluates by
+ * itself at the next plan. */
 void sched_hold(struct sched *s, int hold);
 void sched_close(struct sched *s); /* no reserve or submit any more */
 
@@ -177,6 +178,7 @@ int sched_pop_admitted(struct sched *s, sched_row *out);
 struct sched_counts {
     uint32_t reserved, waiting, preparing, running, ending, gone;
     uint32_t preempted;           /* its last plans are not committed yet; after that it counts as waiting */
+    uint32_t returning;           /* of those waiting: they were preempted */
     uint32_t paused;              /* of those waiting, preparing, running and preempted */
     uint32_t in_flight;           /* plans */
     uint64_t preemptions, redone; /* so far: rows, tokens */

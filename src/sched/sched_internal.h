@@ -102,6 +102,7 @@ struct sched {
     struct list admitted; /* rows that sched_pop_admitted has not told of */
     uint32_t state_n[ROW_STATES];
     uint32_t paused_n;
+    uint32_t returning_n; /* WAITING rows that were preempted */
     uint32_t spent_n;     /* parked because their budget is reached: they end as soon as the engine has read them */
     uint32_t growing_n;   /* rows with `grows` */
     uint64_t submitted;   /* rows so far */

@@ -319,7 +319,8 @@ static struct account_row *find_head(const struct account *a) {
     struct account_row *first[ACCOUNT_TENANTS] = {NULL}, *head = NULL;
     for (uint32_t i = 0; i < a->waiting.n; i++) {
         struct account_row *r = a->waiting.at[i], **its = &first[r->request.tenant];
-        if (!r->paused && (*its == NULL || before(r, *its))) *its = r;
+        int may_come = !r->paused && (!a->hold || r->preemptions > 0); /* a hold is for those that never were in */
+        if (may_come && (*its == NULL || before(r, *its))) *its = r;
     }
     for (uint32_t t = 0; t < a->tenants_n; t++) {
         uint32_t most = a->tenant[t].limits.rows_max;
@@ -361,7 +362,7 @@ void account_predict(struct account *a) {
     a->calm = 1;
     a->admitted_n = a->gave_way.n = 0;
     make_room(a);
-    while (a->calm && !a->hold && (head = find_head(a)) != NULL && !cohort_is_full(a, head)) {
+    while (a->calm && (head = find_head(a)) != NULL && !cohort_is_full(a, head)) {
         if (a->in.n >= a->config->rows_max || !fits(a, head)) {
             if (are_coming(a)) return;
             enum account_reason reason = PAUSED_ONE;

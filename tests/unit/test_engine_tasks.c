@@ -406,6 +406,41 @@ static void x2_exclusive_work_waits_for_a_drain(void **state) {
     }
 }
 
+/* Rows that were preempted were admitted, too: they come back under the hold, and end. */
+static void x2_preempted_rows_end_before_exclusive_work(void **state) {
+    NEEDS_MODEL;
+    cohort_engine_options o;
+    cohort_engine_options_defaults(&o);
+    o.context = 512;
+    o.rows = 3;
+    o.queue = 16;
+    o.kv_tokens = 640;
+    cohort_engine *engine = run_open_engine(model, &o);
+    struct outcome out[5];
+    cohort_id id[5];
+    cohort_request q;
+    cohort_metrics m;
+    memset(out, 0, sizeof(out));
+    fake_backend.delay_us = 200;
+    for (uint32_t i = 0; i < 5; i++) {
+        make_request(i, 400, &q);
+        id[i] = run_submit(engine, &q);
+    }
+    RUN_UNTIL((cohort_metrics_get(engine, &m), m.preemptions > 0));
+    struct job job = {0};
+    add(engine, COHORT_TASK_EXCLUSIVE, &job);
+    ASSERT_RAN(&job, COHORT_OK);
+    assert_true(job.finished > 0 && job.finished < 5);
+    assert_int_equal(job.generated, job.finished * 400); /* nobody was in the middle */
+    fake_backend.delay_us = 0;
+    for (uint32_t i = 0; i < 5; i++) {
+        run_finish(engine, id[i], &out[i]);
+        assert_int_equal(out[i].ids_n, 400);
+        outcome_free(&out[i]);
+    }
+    run_close(1000);
+}
+
 /* Exclusive ones keep their order; reads do not wait for them; a cancelled one holds nothing back. */
 static void x2_order_is_kept_and_reads_go_on(void **state) {
     NEEDS_MODEL;
@@ -563,6 +598,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(x1_a_task_may_use_the_engine, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(x1_tasks_that_add_tasks_starve_nobody, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(x2_exclusive_work_waits_for_a_drain, reset, run_close_engine),
+        cmocka_unit_test_setup_teardown(x2_preempted_rows_end_before_exclusive_work, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(x2_order_is_kept_and_reads_go_on, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(x2_a_cancelled_task_lets_admission_go_on, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(q4_a_hold_stops_admission_alone, reset, run_close_engine),

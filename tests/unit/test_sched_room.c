@@ -380,6 +380,31 @@ static void k3_a_prompt_is_read_again_without_the_outputs_it_had(void **state) {
 }
 
 /* The smallest pool that takes the requests at all: all of them end, each token is made once and in order. */
+/* Q4: a hold is for those that never were in: what was preempted comes again, also from behind others, and drains. */
+static void q4_under_a_hold_a_preempted_row_comes_again(void **state) {
+    struct rig r = scarce(2, 64, 12);
+    sched_row a = submit(&r, 20, 300), b = submit(&r, 20, 300);
+    struct sched_counts n;
+    press(&r);
+    sched_row c = submit_request(&r, (struct sched_request){.prompt_n = 4, .max_new = 100, .priority = -5});
+    assert_int_equal(preemptions_of(&r, b), 1);
+    sched_hold(r.s, 1);
+    step(&r);
+    finish(&r, a);
+    sched_get_counts(r.s, &n);
+    assert_int_equal(n.returning, 1);
+    assert_int_equal(n.waiting, 2);
+    assert_non_null(item_of(step(&r), b));
+    sched_get_counts(r.s, &n);
+    assert_int_equal(n.returning, 0);
+    assert_state(&r, c, ROW_WAITING);
+    finish(&r, b);
+    assert_null(plan(&r));
+    sched_hold(r.s, 0);
+    assert_non_null(item_of(step(&r), c));
+    rig_end(&r);
+}
+
 static void k3_everybody_ends_in_the_room_of_one(void **state) {
     for (uint32_t pages = 10; pages <= 16; pages += 2) {
         struct rig r = scarce(4, 64, pages);
@@ -426,6 +451,7 @@ int main(void) {
         cmocka_unit_test(k3_paused_rows_make_way_first),
         cmocka_unit_test(k3_a_paused_row_stays_while_nobody_needs_its_pages),
         cmocka_unit_test(k3_a_prompt_is_read_again_without_the_outputs_it_had),
+        cmocka_unit_test(q4_under_a_hold_a_preempted_row_comes_again),
         cmocka_unit_test(k3_everybody_ends_in_the_room_of_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
