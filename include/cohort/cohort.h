@@ -182,7 +182,7 @@ COHORT_API void cohort_engine_drain(cohort_engine *engine);
 COHORT_API int cohort_engine_idle(const cohort_engine *engine);
 /* Drains for at most `grace_ms`, cancels what is left, joins the thread and frees the handle. NULL is allowed. */
 COHORT_API void cohort_engine_close(cohort_engine *engine, uint32_t grace_ms);
-/* The effective options: what 0 and the raised budget became. */
+/* The effective options: what 0 and the raised budget became. Lists in them live as long as the engine. */
 COHORT_API void cohort_engine_get_options(const cohort_engine *engine, cohort_engine_options *out);
 
 typedef struct cohort_sampling {

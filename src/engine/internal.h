@@ -214,7 +214,7 @@ struct cohort_engine {
 #define ROW_NONE  UINT32_MAX
 #define DUE_NEVER UINT64_MAX
 
-/* inbox.c: handles, places, and what API threads want. */
+/* inbox.c: handles, and what API threads want. Places are counted by tenants.c. */
 struct row *inbox_find(struct cohort_engine *e, uint64_t id); /* NULL if the handle is not (or no more) this one */
 /* Collects what is wanted into e->drained and returns how many; sleeps until there is something, a task can run, or a
  * deadline has passed, if `may_sleep`. -1: the thread must end. */
