@@ -349,16 +349,15 @@ static void turn(struct play *p) {
     if (made && sim_chance(&p->rng, 300)) /* the backend is quick */
         for (uint32_t k = 0; k < p->launched; k++) run_launch(p, &p->launch[k]);
     disturb(p);
+    uint64_t submitted = p->account.submitted;
     if (sim_chance(&p->rng, 300)) arrive(p);
     pop_gone(p);
-    if (p->launched > 0 && (p->launched >= depth || !made)) {
+    int moved = made || p->unread_n > 0 || p->launched > 0 || p->account.submitted != submitted;
+    if (p->launched > 0 && (p->launched >= depth || !made))
         commit(p);
-        made = 1;
-    } else if (!made && p->unread_n > 0) {
+    else if (!made)
         read_unread(p);
-        made = 1;
-    }
-    check_moves(p, made);
+    check_moves(p, moved);
     p->now++;
     wake(p);
     if (p->now % p->check_every == 0) {
