@@ -9,7 +9,7 @@ struct profile {
 static const struct profile profiles[] = {
     {1, 3, 3, 0, 8, 8, 120, 40, 300},             /* tiny */
     {4, 32, 64, 0, 128, 8, 512, 400, 2000},       /* usual */
-    {64, 400, 900, 0, 600, 8, 200, 0, 20000},    /* large */
+    {64, 400, 900, 0, 600, 8, 200, 0, 20000},     /* large */
     {2, 16, 20, 0, 4096, 8, 700, 0, 1000},        /* a budget above every prompt */
     {8, 40, 100, 0, 64, 8, 300, 300, 1000},       /* with small pools, below */
     {3, 16, 20, 16, 256, 600, 2500, 600, 200},    /* rows that grow far beyond what they are admitted with */
