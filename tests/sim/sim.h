@@ -95,7 +95,7 @@ uint32_t sim_model_run(struct sim_model *m, const struct sim_task *task, const s
 
 /* ---- What an epoch is like (sim_draw.c) ---- */
 
-enum { SIM_TENANTS = 6, SIM_LATE_MOST = 4 };
+enum { SIM_TENANTS = 6, SIM_LATE_MOST = 12 };
 
 /* How the world around the scheduler behaves, beside its configuration. Rates are per thousand. */
 struct sim_habits {

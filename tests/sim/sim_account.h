@@ -23,7 +23,6 @@ struct account_row {
     uint32_t stalls;  /* as the scheduler counts them */
     uint32_t without; /* plans in a row in which it had no room */
     uint32_t held[PAGES_GROUPS_MAX]; /* pages, once it was preempted or has ended */
-    uint64_t last_plan;
 };
 
 struct account_list {

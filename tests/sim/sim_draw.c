@@ -9,13 +9,14 @@ struct profile {
 static const struct profile profiles[] = {
     {1, 3, 3, 0, 8, 8, 120, 40, 300},             /* tiny */
     {4, 32, 64, 0, 128, 8, 512, 400, 2000},       /* usual */
-    {64, 400, 2000, 0, 600, 8, 200, 0, 16000},    /* large */
+    {64, 400, 900, 0, 600, 8, 200, 0, 20000},     /* large */
     {2, 16, 20, 0, 4096, 8, 700, 0, 1000},        /* a budget above every prompt */
     {8, 40, 100, 0, 64, 8, 300, 300, 1000},       /* with small pools, below */
     {3, 16, 20, 16, 256, 600, 2500, 600, 200},    /* rows that grow far beyond what they are admitted with */
     {24, 64, 200, 64, 512, 400, 900, 1000, 1000}, /* many of them */
+    {8, 24, 100, 16, 128, 400, 800, 400, 600},    /* them beside brief ones whose ends are noticed late */
 };
-enum { PROFILES = sizeof profiles / sizeof *profiles, SMALL_POOLS = 4, GROWING = 5 };
+enum { PROFILES = sizeof profiles / sizeof *profiles, SMALL_POOLS = 4, GROWING = 5, LATE = 7 };
 
 static void draw_pages(struct sim_rng *rng, struct sched_config *c, uint32_t which) {
     uint32_t totals[PAGES_GROUPS_MAX], batch = sim_max(c->batch_tokens, c->rows_max);
@@ -67,6 +68,7 @@ static void draw_habits(struct sim_rng *rng, const struct sched_config *c, struc
     h->fail_row = calm * sim_below(rng, 4) / part;
     h->wrong = calm * sim_below(rng, 20);
     h->late_finish = sim_below(rng, 2) * sim_below(rng, 600);
+    if (which == LATE) h->late_finish = sim_between(rng, 300, 1000);
     h->late_read = sim_below(rng, 3) * 500;
     h->late_told = calm * 100;
     h->arrive = sim_between(rng, 20, 1000);
@@ -75,7 +77,7 @@ static void draw_habits(struct sim_rng *rng, const struct sched_config *c, struc
     h->depth_fixed = sim_below(rng, 3);
     h->cuts = sim_chance(rng, 500) ? sim_between(rng, 50, 500) : 0;
     h->close = sim_chance(rng, 500) ? sim_below(rng, 100) : 0;
-    h->lengthy = which >= GROWING ? sim_between(rng, 300, 1000) : 0;
+    h->lengthy = which == LATE ? sim_between(rng, 100, 400) : which >= GROWING ? sim_between(rng, 300, 1000) : 0;
 }
 
 void sim_draw_epoch(struct sim_rng *rng, struct sched_config *c, struct sim_habits *h) {

@@ -150,7 +150,7 @@ static void disturb(struct play *p) {
     }
     r = any_live(p, p->habits.pause);
     if (r != NULL) {
-        r->wake_at = p->now + sim_between(&p->rng, 1, sim_chance(&p->rng, 100) ? 400 : 20);
+        r->wake_at = p->now + sim_between(&p->rng, 1, sim_chance(&p->rng, 100 + p->habits.lengthy / 4) ? 400 : 20);
         pause_row(p, r, 1);
         p->totals->pauses++;
     }
@@ -341,19 +341,23 @@ static void turn(struct play *p) {
     arrive(p);
     disturb(p);
     pop_gone(p);
+    if (p->launched == SCHED_IN_FLIGHT) {
+        const struct plan *more;
+        SIM_HOLDS(sched_plan(p->s, &more) == 0 && more == NULL);
+    }
     int made = p->launched < depth && make_plan(p);
     if (made && sim_chance(&p->rng, 300)) /* the backend is quick */
         for (uint32_t k = 0; k < p->launched; k++) run_launch(p, &p->launch[k]);
     disturb(p);
+    uint64_t submitted = p->account.submitted;
+    if (sim_chance(&p->rng, 300)) arrive(p);
     pop_gone(p);
-    if (p->launched > 0 && (p->launched >= depth || !made)) {
+    int moved = made || p->unread_n > 0 || p->launched > 0 || p->account.submitted != submitted;
+    if (p->launched > 0 && (p->launched >= depth || !made))
         commit(p);
-        made = 1;
-    } else if (!made && p->unread_n > 0) {
+    else if (!made)
         read_unread(p);
-        made = 1;
-    }
-    check_moves(p, made);
+    check_moves(p, moved);
     p->now++;
     wake(p);
     if (p->now % p->check_every == 0) {
