@@ -139,7 +139,7 @@ static void options_are_copied_and_reported(void **state) {
 }
 
 /* Every way out of a place: given back, refused at submit, waited and cancelled, ran to its end, cancelled while
- * running, failed, dropped. Each time the tenant's one place is free again as soon as the end shows. */
+ * running, dropped, too late, failed. Each time the tenant's one place is free again as soon as the end shows. */
 static void every_end_gives_the_place_back(void **state) {
     NEEDS_MODEL;
     const cohort_tenant list[] = {{"other", 1, 0, 0, 0}, {"one", 1, 0, 1, 0}};
@@ -187,6 +187,10 @@ static void every_end_gives_the_place_back(void **state) {
     RUN_UNTIL(metrics(engine, 1).places == 0);
     assert_empty(engine, 2);
 
+    longer.timeout_ms = 20;
+    finish(engine, submit(engine, 1, &longer), COHORT_FINISH_ERROR);
+    assert_empty(engine, 2);
+
     fake_backend.refuse_launch = 3;
     finish(engine, submit(engine, 1, &q), COHORT_FINISH_ERROR);
     assert_empty(engine, 2);
@@ -196,9 +200,9 @@ static void every_end_gives_the_place_back(void **state) {
     fake_backend.poison = -1;
     assert_empty(engine, 2);
     cohort_tenant_metrics m = metrics(engine, 1);
-    assert_int_equal(m.requests_submitted, 6);
+    assert_int_equal(m.requests_submitted, 7);
     assert_int_equal(m.requests_refused, 1);
-    assert_int_equal(m.prompt_tokens, 48);
+    assert_int_equal(m.prompt_tokens, 56);
 
     fake_backend.break_wait = 1;
     finish(engine, submit(engine, 1, &q), COHORT_FINISH_ERROR);
@@ -258,6 +262,27 @@ static void tokens_per_minute(void **state) {
     assert_int_equal(m.requests_refused, 2);
     finish(engine, submit(engine, 1, &q), COHORT_FINISH_LENGTH);
     assert_int_equal(metrics(engine, 1).generated_tokens, 20);
+    assert_empty(engine, 2);
+    run_close(0);
+}
+
+/* The limit of rows reaches the scheduler, and the gauge says how many were admitted. */
+static void rows_of_a_tenant(void **state) {
+    NEEDS_MODEL;
+    const cohort_tenant list[] = {{"narrow", 1, 1, 0, 0}, {"wide", 1, 0, 0, 0}};
+    cohort_engine *engine = open_engine(4, 8, list, 2);
+    cohort_request q = request(8, 100);
+    cohort_id ids[5];
+    fake_backend.delay_us = 1000;
+    for (uint32_t i = 0; i < 5; i++) ids[i] = submit(engine, i / 3, &q);
+    RUN_UNTIL(metrics(engine, 1).rows == 2);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(metrics(engine, 0).rows, 1);
+        assert_int_equal(metrics(engine, 0).places, 3);
+        usleep(1000);
+    }
+    fake_backend.delay_us = 0;
+    for (uint32_t i = 0; i < 5; i++) finish(engine, ids[i], COHORT_FINISH_LENGTH);
     assert_empty(engine, 2);
     run_close(0);
 }
@@ -335,6 +360,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(every_end_gives_the_place_back, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(refusals_carry_a_time, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(tokens_per_minute, reset, run_close_engine),
+        cmocka_unit_test_setup_teardown(rows_of_a_tenant, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(priority_is_checked, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(lengths_are_judged_before_tokenising, reset, run_close_engine),
     };
