@@ -181,10 +181,10 @@ int params_common(struct call *call, const json_t *body, cohort_error *err) {
     if (!rc) rc = field_integer(body, "max_tokens", 1, INT32_MAX, &max_tokens, err);
     if (!rc) rc = field_integer(body, "max_completion_tokens", 1, INT32_MAX, &max_tokens, err);
     if (!rc) rc = field_integer(body, "timeout_ms", 0, UINT32_MAX, &timeout, err);
-    if (!rc) rc = field_integer(body, "t_max_predict_ms", 0, UINT32_MAX, &max_predict, err);
+    if (!rc) rc = field_integer(body, "t_max_predict_ms", -1, UINT32_MAX, &max_predict, err);
     if (rc) return rc;
     p->timeout_ms = (uint32_t)timeout;
-    p->max_predict_ms = (uint32_t)max_predict;
+    p->max_predict_ms = max_predict < 0 ? 0 : (uint32_t)max_predict; /* -1 and 0: no limit, as in llama-server */
     p->n = (uint32_t)n;
     p->priority = (int32_t)priority;
     if (max_tokens > 0) p->max_tokens = (uint32_t)max_tokens;

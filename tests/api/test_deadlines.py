@@ -19,16 +19,17 @@ def timed_out(reply, ms):
 @pytest.mark.parametrize("field", ["timeout_ms", "t_max_predict_ms"])
 @pytest.mark.parametrize("path,body", [("/v1/completions", LONG), ("/v1/chat/completions", CHAT)], ids=["completions", "chat"])
 def test_bad_times_are_refused(server, path, body, field):
-    for value in (-1, 1.5, "5", True, 2 ** 32, []):
+    for value in (-2, 1.5, "5", True, 2 ** 32, []):
         reply = server.post(path, {**body, field: value})
         assert reply.status_code == 400 and reply.json()["error"]["param"] == field, reply.text
 
 
 def test_time_enough_changes_nothing(server):
     body = {"prompt": "Hello", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
-    reply = server.post("/v1/completions", {**body, "timeout_ms": 2 ** 32 - 1, "t_max_predict_ms": 2 ** 32 - 1})
-    assert reply.status_code == 200 and "X-Cohort-Unknown-Fields" not in reply.headers
-    assert reply.json()["choices"] == server.complete("Hello", 12)["choices"]
+    for predict in (2 ** 32 - 1, 0, -1):  # 0 and -1: no limit
+        reply = server.post("/v1/completions", {**body, "timeout_ms": 2 ** 32 - 1, "t_max_predict_ms": predict})
+        assert reply.status_code == 200 and "X-Cohort-Unknown-Fields" not in reply.headers
+        assert reply.json()["choices"] == server.complete("Hello", 12)["choices"]
 
 
 def test_a_request_ends_when_its_time_is_over(start):

@@ -386,8 +386,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_the_same_alone_and_in_a_row), cmocka_unit_test(equals_the_naive_sampler),
         cmocka_unit_test(draws_follow_the_distribution),           cmocka_unit_test(d3_streams_and_seeds_are_apart),
-        cmocka_unit_test(d3_greedy_takes_the_lowest_of_equals),       cmocka_unit_test(no_finite_logits_is_no_token),
-        cmocka_unit_test(d4_logprobs_are_those_of_the_whole_row),     cmocka_unit_test(short_rows_have_short_lists),
+        cmocka_unit_test(d3_greedy_takes_the_lowest_of_equals),    cmocka_unit_test(no_finite_logits_is_no_token),
+        cmocka_unit_test(d4_logprobs_are_those_of_the_whole_row),  cmocka_unit_test(short_rows_have_short_lists),
         cmocka_unit_test(ranges_are_checked_on_both_sides),
     };
     return cmocka_run_group_tests(tests, open_ops, close_ops);

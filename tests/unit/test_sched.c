@@ -435,8 +435,8 @@ static void a_paused_row_keeps_its_pages_and_is_not_planned(void **state) {
     rig_end(&r);
 }
 
-/* D5: a lone row pays nothing for being one of many that could be there: each plan is its one token, and the next one is
- * there before the last has run. (What the scheduler costs is measured by bench_sched.) */
+/* D5: a lone row pays nothing for being one of many that could be there: each plan is its one token, and the next one
+ * is there before the last has run. (What the scheduler costs is measured by bench_sched.) */
 static void d5_a_lone_row_has_every_iteration_to_itself(void **state) {
     struct rig r = rig_wide(1000, 0, 256);
     sched_row a = submit(&r, 200, 100);
