@@ -229,7 +229,7 @@ void account_expect(const struct account *a, const struct sched *s) {
 void account_compare(const struct account *a, const struct sched *s) {
     struct sched_counts n;
     sched_get_counts(s, &n);
-    uint32_t state[ROW_STATES] = {0}, paused = 0, steady = 0;
+    uint32_t state[ROW_STATES] = {0}, paused = 0, steady = 0, returning = 0;
     uint32_t waiting[ACCOUNT_TENANTS] = {0}, rows[ACCOUNT_TENANTS] = {0};
     const struct account_list *lists[] = {&a->waiting, &a->in, &a->leaving};
     for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
@@ -241,13 +241,14 @@ void account_compare(const struct account *a, const struct sched *s) {
             SIM_HOLDS(history.preemptions == r->preemptions && history.redone == r->redone);
             state[r->state]++;
             paused += r->paused;
+            returning += r->state == ROW_WAITING && r->preemptions > 0;
             steady += r->state == ROW_RUNNING && !r->paused && !account_spent(r);
             waiting[r->request.tenant] += r->state == ROW_WAITING || r->state == ROW_PREEMPTED;
             rows[r->request.tenant] += r->state == ROW_PREPARING || r->state == ROW_RUNNING;
         }
     SIM_HOLDS(n.waiting == state[ROW_WAITING] && n.preparing == state[ROW_PREPARING]);
     SIM_HOLDS(n.running == state[ROW_RUNNING] && n.preempted == state[ROW_PREEMPTED] && n.ending == state[ROW_ENDING]);
-    SIM_HOLDS(n.paused == paused && n.in_flight == a->flying && n.gone == a->gone.n);
+    SIM_HOLDS(n.returning == returning && n.paused == paused && n.in_flight == a->flying && n.gone == a->gone.n);
     SIM_HOLDS(n.preemptions == a->preemptions && n.redone == a->redone);
     account_compare_time(a, steady, &n);
     for (uint32_t t = 0; t < a->tenants_n; t++) {

@@ -42,7 +42,7 @@ static void submit(struct play *p, sched_row row) {
     }
     SIM_HOLDS(sched_submit(p->s, row, q, NULL) == COHORT_E_NOT_FOUND); /* once */
     sim_task_solve(&p->config, &r->task);
-    r->read = calloc(r->task.expected_n + 1, sizeof *r->read);
+    r->read = calloc(r->task.max_new + 1, sizeof *r->read);
     SIM_HOLDS(r->read != NULL && p->by_index[sched_row_index(row)] == NULL);
     r->row.name = row;
     r->place = p->live_n;
@@ -204,7 +204,7 @@ static void check_promise(const struct play *p, const struct plan *plan) {
         const struct plan_item *item = &plan->items[i];
         const struct request *r = p->by_index[sched_row_index(item->row)];
         SIM_HOLDS(r != NULL && !r->ended && !r->row.paused);
-        if (item->source == PLAN_PROMPT) SIM_HOLDS(item->pos + item->n_tokens <= r->task.prompt_n + r->got);
+        if (item->source == PLAN_PROMPT) SIM_HOLDS(item->pos + item->n_tokens <= r->task.prompt_n + r->heard);
     }
 }
 
@@ -242,7 +242,7 @@ static void run_launch(struct play *p, struct launch *l) {
         struct request *r = p->by_index[sched_row_index(item->row)];
         SIM_HOLDS(r != NULL && r->row.name == item->row); /* an ending row is still there */
         if (r->spoilt || (p->canary == CANARY_UNRUN && sim_chance(&p->rng, 10))) continue;
-        struct sim_feed feed = {r->read, r->got, r->slot};
+        struct sim_feed feed = {r->read, r->heard, r->slot};
         if (p->canary == CANARY_NEIGHBOUR && i > 0)
             feed.sample = p->by_index[sched_row_index(l->plan->items[i - 1].row)]->slot;
         l->samples[i] = sim_model_run(&p->model, &r->task, item, &feed, &r->scores, p->canary);
@@ -251,10 +251,15 @@ static void run_launch(struct play *p, struct launch *l) {
     }
 }
 
-/* Reads one row's item of a committed plan. What comes after the row's end is not looked at. */
+/* Reads one row's item of a committed plan. What comes after the row's end, until the engine finishes it, is kept for a
+ * row that comes again, and shows nowhere. */
 static void deliver(struct play *p, const struct plan_item *item, uint32_t sample) {
     struct request *r = p->by_index[sched_row_index(item->row)];
-    if (r == NULL || r->row.name != item->row || r->ended || r->closing || r->spoilt) return;
+    if (r == NULL || r->row.name != item->row || r->ended || r->spoilt) return;
+    if (r->closing) {
+        if (item->samples) r->read[r->heard++] = sample;
+        return;
+    }
     uint32_t end = item->pos + item->n_tokens;
     if (sim_chance(&p->rng, p->habits.fail_row)) {
         end_row(p, r);
@@ -273,7 +278,8 @@ static void deliver(struct play *p, const struct plan_item *item, uint32_t sampl
         if (sample != r->task.expected[r->got])
             sim_fail("row %llx: token %u is %u, alone it is %u", (unsigned long long)item->row, r->got, sample,
                      r->task.expected[r->got]);
-        r->read[r->got++] = sample;
+        r->read[r->heard++] = sample;
+        r->got++;
         r->closing = sim_task_stops(&r->task, sample) || r->got == r->task.max_new;
     } else
         r->closing = r->task.max_new == 0 && end == r->task.prompt_n;

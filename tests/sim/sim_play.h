@@ -7,9 +7,10 @@
 struct request {
     struct account_row row;
     struct sim_task task;
-    uint32_t place;      /* in play.live */
-    uint32_t *read, got; /* tokens that the engine has read */
-    uint32_t slot;       /* the last sample */
+    uint32_t place;        /* in play.live */
+    uint32_t *read, heard; /* tokens that the engine has read, */
+    uint32_t got;          /* and of them those before its end */
+    uint32_t slot;         /* the last sample */
     uint64_t scores;
     uint64_t wake_at, finish_at, ended_commit;
     uint8_t closing, ended, spoilt; /* spoilt: a launch of it failed */

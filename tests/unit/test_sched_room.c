@@ -379,7 +379,6 @@ static void k3_a_prompt_is_read_again_without_the_outputs_it_had(void **state) {
     rig_end(&r);
 }
 
-/* The smallest pool that takes the requests at all: all of them end, each token is made once and in order. */
 /* Q4: a hold is for those that never were in: what was preempted comes again, also from behind others, and drains. */
 static void q4_under_a_hold_a_preempted_row_comes_again(void **state) {
     struct rig r = scarce(2, 64, 12);
@@ -405,6 +404,7 @@ static void q4_under_a_hold_a_preempted_row_comes_again(void **state) {
     rig_end(&r);
 }
 
+/* The smallest pool that takes the requests at all: all of them end, each token is made once and in order. */
 static void k3_everybody_ends_in_the_room_of_one(void **state) {
     for (uint32_t pages = 10; pages <= 16; pages += 2) {
         struct rig r = scarce(4, 64, pages);

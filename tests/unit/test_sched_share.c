@@ -273,6 +273,22 @@ static void q_whoever_came_again_keeps_its_place_for_a_while(void **state) {
     rig_end(&r);
 }
 
+/* The last token of a prompt without an answer is worth as much as any other. */
+static void q_a_row_that_came_again_keeps_its_place_for_its_last_token(void **state) {
+    static const struct sched_tenant two[] = {{1, 0}, {1, 0}};
+    struct rig r = rig_shared(1, two, 2);
+    sched_row a =
+        submit_request(&r, (struct sched_request){.prompt_n = 60, .max_new = 0, .all_outputs = 1, .chunk_max = 59});
+    assert_int_equal(tokens_of(step(&r), a), 59);
+    row_at(r.s, sched_row_index(a))->preemptions = 1;
+    sched_row b = submit_for(&r, 1, 10, 10);
+    r.s->tenants[0].served += UINT64_C(10000) * SERVED_UNIT;
+    assert_int_equal(tokens_of(step(&r), a), 1);
+    finish(&r, a);
+    assert_int_equal(tokens_of(step(&r), b), 10);
+    rig_end(&r);
+}
+
 static void q_nobody_makes_way_inside_a_tenant_or_for_one_that_is_ahead(void **state) {
     static const struct sched_tenant two[] = {{1, 0}, {1, 0}};
     struct rig r = rig_shared(1, two, 2);
@@ -393,6 +409,7 @@ int main(void) {
         cmocka_unit_test(q_priority_orders_a_tenants_own_line),
         cmocka_unit_test(q_a_tenant_ahead_of_its_share_makes_way),
         cmocka_unit_test(q_whoever_came_again_keeps_its_place_for_a_while),
+        cmocka_unit_test(q_a_row_that_came_again_keeps_its_place_for_its_last_token),
         cmocka_unit_test(q_nobody_makes_way_inside_a_tenant_or_for_one_that_is_ahead),
         cmocka_unit_test(q_long_prompts_of_one_tenant_do_not_keep_out_another),
         cmocka_unit_test(q_nobody_makes_way_for_a_head_that_the_cohort_keeps_out),
