@@ -102,6 +102,7 @@ static int check_lines(const struct sched *s) {
         const struct tenant *tenant = &s->tenants[t];
         uint32_t root = tenant->root;
         HOLDS((root == NO_ROW) == (tenant->waiting == 0));
+        HOLDS(tenant->competes == (tenant->waiting > 0 && (tenant->rows_max == 0 || tenant->rows < tenant->rows_max)));
         if (root != NO_ROW) HOLDS(row_at(s, root)->list == LIST_WAITING && row_at(s, root)->heap.prev == NO_ROW);
         roots += root != NO_ROW;
         waiting += tenant->waiting;

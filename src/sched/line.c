@@ -1,8 +1,9 @@
 /* The waiting lines and the tenants' shares. Each tenant has a line of its own, ordered by priority, then by
  * submission: a pairing heap through the rows, so that joining, leaving from the middle and going first cost a handful
  * of links, whatever waits. Who comes next is the head of the tenant that was served least: virtual token counters
- * (start-time fair queueing in tokens, divided by weights). A tenant that comes back starts where the least served of
- * those present is, so that nobody saves up. The engine's thread. */
+ * (start-time fair queueing in tokens, divided by weights). A tenant competes while it has a line and is below its own
+ * limit of rows; it begins to where the least served of those that do is, so that nobody saves up. The engine's thread.
+ */
 #include <assert.h>
 
 #include "base/mem.h"
@@ -54,18 +55,45 @@ static uint32_t meld_siblings(struct sched *s, uint32_t first) {
     return heap;
 }
 
+/* ---- Tenants that compete ---- */
+
+static int at_its_limit(const struct tenant *t) { return t->rows_max != 0 && t->rows >= t->rows_max; }
+
+/* Service that nobody had to wait for is owed to nobody. When a tenant begins to compete, those present that do not are
+ * raised to the one served least of those that do; where nobody did, all are level from now on. */
+static void make_level(struct sched *s) {
+    uint64_t least = UINT64_MAX, most = 0;
+    for (uint32_t i = s->present_first; i != NO_ROW; i = s->tenants[i].next) {
+        const struct tenant *t = &s->tenants[i];
+        if (t->competes && t->served < least) least = t->served;
+        if (t->served > most) most = t->served;
+    }
+    uint64_t level = least != UINT64_MAX ? least : most;
+    for (uint32_t i = s->present_first; i != NO_ROW; i = s->tenants[i].next) {
+        struct tenant *t = &s->tenants[i];
+        if (!t->competes && t->served < level) t->served = level;
+    }
+}
+
+/* Its line or its number of rows has changed. */
+static void tenant_settle(struct sched *s, struct tenant *t) {
+    int competes = t->waiting > 0 && !at_its_limit(t);
+    if (competes && !t->competes) make_level(s);
+    t->competes = competes;
+}
+
+/* ---- Lines ---- */
+
 void sched_line_push(struct sched *s, struct row *r) {
     struct tenant *t = &s->tenants[r->tenant];
     r->heap = (struct heap_link){NO_ROW, NO_ROW, NO_ROW};
     t->root = meld(s, t->root, row_index(s, r));
     t->waiting++;
+    tenant_settle(s, t);
 }
 
-void sched_line_remove(struct sched *s, struct row *r) {
-    struct tenant *t = &s->tenants[r->tenant];
+static void heap_remove(struct sched *s, struct tenant *t, struct row *r) {
     uint32_t i = row_index(s, r), rest = meld_siblings(s, r->heap.child);
-    assert(t->waiting > 0);
-    t->waiting--;
     if (t->root == i) {
         t->root = rest;
         return;
@@ -79,7 +107,15 @@ void sched_line_remove(struct sched *s, struct row *r) {
     t->root = meld(s, t->root, rest);
 }
 
-/* ---- Tenants ---- */
+void sched_line_remove(struct sched *s, struct row *r) {
+    struct tenant *t = &s->tenants[r->tenant];
+    heap_remove(s, t, r);
+    assert(t->waiting > 0);
+    t->waiting--;
+    tenant_settle(s, t);
+}
+
+/* ---- Tenants that come and go ---- */
 
 static int is_present(enum row_state state) {
     return state == ROW_WAITING || state == ROW_PREPARING || state == ROW_RUNNING || state == ROW_PREEMPTED;
@@ -88,10 +124,6 @@ static int is_present(enum row_state state) {
 static int is_admitted(enum row_state state) { return state == ROW_PREPARING || state == ROW_RUNNING; }
 
 static void tenant_comes(struct sched *s, struct tenant *t) {
-    uint64_t least = UINT64_MAX;
-    for (uint32_t i = s->present_first; i != NO_ROW; i = s->tenants[i].next)
-        if (s->tenants[i].served < least) least = s->tenants[i].served;
-    if (least != UINT64_MAX && t->served < least) t->served = least;
     uint32_t i = (uint32_t)(t - s->tenants);
     t->prev = NO_ROW;
     t->next = s->present_first;
@@ -110,6 +142,7 @@ static void tenant_goes(struct sched *s, struct tenant *t) {
 void sched_tenant_count(struct sched *s, struct row *r, enum row_state from, enum row_state to) {
     struct tenant *t = &s->tenants[r->tenant];
     t->rows += (uint32_t)is_admitted(to) - (uint32_t)is_admitted(from);
+    tenant_settle(s, t);
     if (is_present(to) == is_present(from)) return;
     if (is_present(to)) {
         if (t->present++ == 0) tenant_comes(s, t);
@@ -128,6 +161,10 @@ uint64_t sched_share_limit(const struct tenant *t) {
     return t->served + SCHED_SHARE_QUANTUM * (SERVED_UNIT / t->weight);
 }
 
+static int tenant_before(const struct tenant *a, const struct tenant *b) {
+    return a->served != b->served ? a->served < b->served : a < b;
+}
+
 /* Under a hold only rows that were admitted before come in. They stand anywhere in the lines, and are looked for: there
  * are few, a hold is rare, and so is a preemption. */
 static struct row *returning_head(const struct sched *s) {
@@ -136,10 +173,8 @@ static struct row *returning_head(const struct sched *s) {
     for (uint32_t i = s->list[LIST_WAITING].first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next) {
         struct row *r = row_at(s, i);
         const struct tenant *t = &s->tenants[r->tenant], *other = best == NULL ? NULL : &s->tenants[best->tenant];
-        if (r->preemptions == 0 || (t->rows_max != 0 && t->rows >= t->rows_max)) continue;
-        if (best == NULL || t->served < other->served || (t->served == other->served && t < other) ||
-            (t == other && sched_row_before(r, best)))
-            best = r;
+        if (r->preemptions == 0 || at_its_limit(t)) continue;
+        if (best == NULL || tenant_before(t, other) || (t == other && sched_row_before(r, best))) best = r;
     }
     return best;
 }
@@ -149,8 +184,7 @@ struct row *sched_line_head(struct sched *s) {
     const struct tenant *best = NULL;
     for (uint32_t i = s->present_first; i != NO_ROW; i = s->tenants[i].next) {
         const struct tenant *t = &s->tenants[i];
-        if (t->root == NO_ROW || (t->rows_max != 0 && t->rows >= t->rows_max)) continue;
-        if (best == NULL || t->served < best->served || (t->served == best->served && t < best)) best = t;
+        if (t->competes && (best == NULL || tenant_before(t, best))) best = t;
     }
     return best == NULL ? NULL : row_at(s, best->root);
 }

@@ -134,10 +134,14 @@ static int is_protected(const struct row *r, uint32_t tokens) {
     return r->preemptions > 0 && r->next < until;
 }
 
-/* Whether `a` is the better victim: one that nobody reads, then the less important, then one that may be taken again,
- * then the one with the fewest tokens to read again, then the younger. */
-static int cheaper(const struct row *a, const struct row *b) {
+/* Whether `a` is the better victim: one that nobody reads, then one of the tenant that was served most (a priority says
+ * nothing to other tenants' rows), then the less important, then one that may be taken again, then the one with the
+ * fewest tokens to read again, then the younger. */
+static int cheaper(const struct sched *s, const struct row *a, const struct row *b) {
     if (a->paused != b->paused) return a->paused;
+    uint64_t served_a = s->tenants[a->tenant].served, served_b = s->tenants[b->tenant].served;
+    if (served_a != served_b) return served_a > served_b;
+    if (a->tenant != b->tenant) return a->tenant > b->tenant;
     if (a->priority != b->priority) return a->priority > b->priority;
     int hot_a = is_protected(a, SCHED_AHEAD), hot_b = is_protected(b, SCHED_AHEAD);
     if (hot_a != hot_b) return hot_b;
@@ -169,7 +173,7 @@ static struct row *find_victim(const struct sched *s) {
     for (int l = 0; l < ADMITTED_LISTS; l++)
         for (uint32_t i = s->list[admitted_lists[l]].first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next) {
             struct row *r = row_at(s, i);
-            if (may_give(r) && r != senior && (victim == NULL || cheaper(r, victim))) victim = r;
+            if (may_give(r) && r != senior && (victim == NULL || cheaper(s, r, victim))) victim = r;
         }
     return victim;
 }
@@ -207,7 +211,7 @@ static struct row *cheapest_paused(const struct sched *s) {
     struct row *best = NULL;
     for (uint32_t i = s->list[LIST_PARKED].first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next) {
         struct row *r = row_at(s, i);
-        if (r->paused && may_give(r) && (best == NULL || cheaper(r, best))) best = r;
+        if (r->paused && may_give(r) && (best == NULL || cheaper(s, r, best))) best = r;
     }
     return best;
 }
@@ -226,7 +230,7 @@ static struct row *owed(const struct sched *s, uint64_t limit) {
             if (!may_give(r) || served <= limit) continue;
             if (is_protected(r, sched_max(SCHED_SHARE_QUANTUM, r->admitted / 2))) continue;
             uint64_t best_served = best == NULL ? 0 : s->tenants[best->tenant].served;
-            if (served > best_served || (served == best_served && cheaper(r, best))) best = r;
+            if (served > best_served || (served == best_served && cheaper(s, r, best))) best = r;
         }
     return best;
 }

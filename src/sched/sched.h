@@ -113,7 +113,7 @@ struct sched_request {
     uint32_t chunk_max;            /* P2: prompt tokens per iteration for this row; 0: the budget */
     uint8_t all_outputs;           /* logits for every prompt position, not only the last */
     uint32_t tenant;               /* index into config.tenants */
-    int32_t priority;              /* among its tenant's rows, lower first; for all rows, lower is preempted last */
+    int32_t priority;              /* among its tenant's rows: lower goes first, and is preempted last */
     uint32_t cuts[SCHED_CUTS_MAX]; /* P7: ascending positions, 1 .. prompt_n, at which an item ends exactly */
     uint32_t cuts_n;
 };

@@ -78,6 +78,7 @@ struct tenant {
     uint32_t weight, rows_max;
     uint32_t rows;       /* PREPARING or RUNNING */
     uint32_t present;    /* WAITING to PREEMPTED */
+    uint32_t competes;   /* it has a line and may have one more row */
     uint32_t waiting;    /* in its line: WAITING and not paused */
     uint32_t root;       /* of the line: the row that goes first */
     uint32_t prev, next; /* in the list of tenants with present rows */

@@ -92,23 +92,45 @@ int account_judge(const struct account *a, struct account_row *row) {
     return row->chunk == 0 ? COHORT_E_CAPACITY : 0;
 }
 
-/* A tenant that was away starts where the least served of the others is, if it is not ahead of it. */
-static void tenant_comes(struct account *a, uint32_t tenant) {
-    uint64_t least = UINT64_MAX;
-    for (uint32_t t = 0; t < a->tenants_n; t++)
-        if (a->tenant[t].present > 0 && a->tenant[t].served < least) least = a->tenant[t].served;
-    if (least != UINT64_MAX && a->tenant[tenant].served < least) a->tenant[tenant].served = least;
+/* A tenant competes: it has somebody in line, and may have one more row. */
+static int may_have_more(const struct account *a, uint32_t tenant) {
+    uint32_t most = a->tenant[tenant].limits.rows_max;
+    int stands = 0;
+    for (uint32_t i = 0; i < a->waiting.n; i++)
+        stands |= a->waiting.at[i]->request.tenant == tenant && !a->waiting.at[i]->paused;
+    return stands && (most == 0 || account_rows(a, tenant) < most);
+}
+
+/* After every change of a tenant's line or rows. When it begins to compete, nobody who is here and does not compete is
+ * behind the least served that does; if nobody does, all who are here are level. */
+static void settle(struct account *a, uint32_t tenant) {
+    int before = a->tenant[tenant].competes;
+    a->tenant[tenant].competes = 0;
+    if (!before && may_have_more(a, tenant)) {
+        uint64_t least = UINT64_MAX, most = 0, level;
+        for (uint32_t t = 0; t < a->tenants_n; t++) {
+            const struct account_tenant *x = &a->tenant[t];
+            if (x->competes && x->served < least) least = x->served;
+            if (x->present > 0 && x->served > most) most = x->served;
+        }
+        level = least == UINT64_MAX ? most : least;
+        for (uint32_t t = 0; t < a->tenants_n; t++) {
+            struct account_tenant *x = &a->tenant[t];
+            if (x->present > 0 && !x->competes && x->served < level) x->served = level;
+        }
+    }
+    a->tenant[tenant].competes = may_have_more(a, tenant);
 }
 
 void account_submit(struct account *a, struct account_row *row) {
     struct account_tenant *t = &a->tenant[row->request.tenant];
-    if (t->present == 0) tenant_comes(a, row->request.tenant);
     t->present++;
     row->state = ROW_WAITING;
     row->submitted = ++a->submitted;
     row->known = row->request.prompt_n;
     a->pages_reached++;
     push(&a->waiting, row);
+    settle(a, row->request.tenant);
 }
 
 /* What it holds when it takes no more: from the page that the window of the last commit reached, to its last. */
@@ -131,6 +153,7 @@ void account_go(struct account *a, struct account_row *r) {
     r->state = ROW_WAITING;
     r->next = r->done = r->covered = 0;
     push(&a->waiting, r);
+    settle(a, r->request.tenant);
 }
 
 static void leave(struct account *a, struct account_row *r, enum row_state state) {
@@ -141,6 +164,7 @@ static void leave(struct account *a, struct account_row *r, enum row_state state
     freeze(a, r);
     r->state = state;
     push(&a->leaving, r);
+    settle(a, r->request.tenant);
     if (r->flying == 0) account_go(a, r);
 }
 
@@ -149,6 +173,7 @@ void account_finish(struct account *a, struct account_row *r) {
     a->tenant[r->request.tenant].present--;
     if (r->state == ROW_WAITING) {
         drop(&a->waiting, r);
+        settle(a, r->request.tenant);
         r->state = ROW_GONE;
         a->gone.at[a->gone.n++] = r;
     } else if (r->state == ROW_PREEMPTED)
@@ -162,6 +187,7 @@ void account_pause(struct account *a, struct account_row *r, int paused) {
     r->paused = (uint8_t)paused;
     a->redo_plans = 0;
     if (changes && (r->state == ROW_PREPARING || r->state == ROW_RUNNING)) account_reorder(a, r);
+    settle(a, r->request.tenant);
 }
 
 /* ---- Room ---- */
@@ -232,11 +258,15 @@ static int has_just_come(const struct account_row *r, uint32_t tokens) {
     return r->preemptions > 0 && r->next < r->admitted + tokens;
 }
 
-/* Each of these decides if the ones before do not: nobody reads it; it matters less; it may be taken again; the fewest
- * tokens are redone; it is younger. */
-static int goes_rather(const struct account_row *x, const struct account_row *y) {
+/* Each of these decides if the ones before do not: nobody reads it; its tenant got more; it matters less; it may be
+ * taken again; the fewest tokens are redone; it is younger. */
+static int goes_rather(const struct account *a, const struct account_row *x, const struct account_row *y) {
+    uint32_t of_x = x->request.tenant, of_y = y->request.tenant;
+    uint64_t got_x = a->tenant[of_x].served, got_y = a->tenant[of_y].served;
     int just_x = has_just_come(x, SCHED_AHEAD), just_y = has_just_come(y, SCHED_AHEAD);
     return x->paused != y->paused                       ? x->paused
+           : got_x != got_y                             ? got_x > got_y
+           : of_x != of_y                               ? of_x > of_y
            : x->request.priority != y->request.priority ? x->request.priority > y->request.priority
            : just_x != just_y                           ? just_y
            : x->next != y->next                         ? x->next < y->next
@@ -263,10 +293,13 @@ static struct account_row *choose(const struct account *a, enum account_reason r
         if (reason == FOR_ROOM && r == first) continue;
         if (reason == PAUSED_ONE && !r->paused) continue;
         if (reason == OWED_ONE && !is_owed(a, r, share_limit(a, head))) continue;
-        uint64_t served = a->tenant[r->request.tenant].served;
-        uint64_t best_served = best == NULL ? 0 : a->tenant[best->request.tenant].served;
+        if (best == NULL) {
+            best = r;
+            continue;
+        }
+        uint64_t served = a->tenant[r->request.tenant].served, best_served = a->tenant[best->request.tenant].served;
         int further = reason == OWED_ONE && served != best_served;
-        if (best == NULL || (further ? served > best_served : goes_rather(r, best))) best = r;
+        if (further ? served > best_served : goes_rather(a, r, best)) best = r;
     }
     return best;
 }
@@ -354,6 +387,7 @@ static void admit(struct account *a, struct account_row *r) {
     a->in.at[a->in.n++] = r;
     a->untold.at[a->untold.n++] = r;
     a->admitted_n++;
+    settle(a, r->request.tenant);
 }
 
 void account_predict(struct account *a) {

@@ -33,6 +33,7 @@ struct account_list {
 struct account_tenant {
     struct sched_tenant limits;
     uint32_t present;
+    int competes;
     uint64_t served;
     uint64_t passed; /* sim_items.c: tokens that passed it while it waits */
 };

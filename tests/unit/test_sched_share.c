@@ -193,6 +193,57 @@ static void q_who_was_away_has_saved_nothing(void **state) {
     rig_end(&r);
 }
 
+/* A has one row all the time, B all others. That A was served less is no claim: it never had to wait. */
+static void q_who_did_not_have_to_wait_has_saved_nothing(void **state) {
+    static const struct sched_tenant three[] = {{1, 0}, {1, 0}, {1, 0}};
+    for (int paused = 0; paused < 2; paused++) {
+        struct rig r = rig_shared(4, three, 3);
+        sched_row a = submit_for(&r, 0, 10, 3000);
+        step(&r);
+        if (paused) sched_pause(r.s, a, 1);
+        sched_row had[3];
+        for (int i = 0; i < 3; i++) had[i] = submit_for(&r, 1, 10, 4000);
+        for (int k = 0; k < 2000; k++) step(&r);
+        uint64_t before = r.s->tenants[1].served;
+        uint32_t by = paused ? 2 : 0; /* C was never here, and A's paused row does not speak for it */
+        for (int i = 0; i < 16; i++) submit_for(&r, by, 10, 100);
+        assert_true(r.s->tenants[by].served == before);
+        for (int i = 0; i < 3; i++) finish(&r, had[i]);
+        step(&r);
+        sched_row b = submit_for(&r, 1, 10, 10);
+        for (int k = 0; k < 250 && sched_row_state(r.s, b) == ROW_WAITING; k++) {
+            const struct plan *p = step(&r);
+            for (uint32_t i = 0; i < p->n_items; i++) {
+                const struct row *row = row_at(r.s, sched_row_index(p->items[i].row));
+                if (row->next == row->prompt_n + 99) finish(&r, p->items[i].row);
+            }
+        }
+        assert_state(&r, b, ROW_RUNNING); /* when one of the others' rows ends, not after as much as B had */
+        rig_end(&r);
+    }
+}
+
+/* C finds A and B waiting, A below its limit of rows only now and then: it starts level with those who compete. */
+static void q_whoever_begins_to_compete_is_level_with_those_who_do(void **state) {
+    static const struct sched_tenant three[] = {{1, 1}, {1, 0}, {1, 0}};
+    struct rig r = rig_shared(2, three, 3);
+    sched_row a = submit_for(&r, 0, 10, 2000);
+    submit_for(&r, 0, 10, 2000); /* waits for A's own limit only */
+    submit_for(&r, 1, 10, 2000);
+    step(&r);
+    r.s->tenants[1].served += 5000 * SERVED_UNIT;
+    uint64_t most = r.s->tenants[1].served;
+    submit_for(&r, 2, 10, 10);
+    assert_true(r.s->tenants[2].served == most);
+    assert_true(r.s->tenants[0].served == most);
+    r.s->tenants[1].served += 300 * SERVED_UNIT;
+    finish(&r, a); /* now A competes, with C */
+    assert_true(r.s->tenants[0].served == most);
+    submit_for(&r, 1, 10, 10);
+    assert_true(r.s->tenants[1].served == most + 300 * SERVED_UNIT);
+    rig_end(&r);
+}
+
 static void q_a_tenants_own_limit_of_rows(void **state) {
     static const struct sched_tenant two[] = {{1, 2}, {1, 0}};
     struct rig r = rig_shared(4, two, 2);
@@ -303,6 +354,27 @@ static void q_nobody_makes_way_inside_a_tenant_or_for_one_that_is_ahead(void **s
     rig_end(&r);
 }
 
+/* K3: a tenant's priorities order its own rows and nobody else's: room is given up by whoever was served most. */
+static void q_priority_takes_no_room_from_another_tenant(void **state) {
+    static const struct sched_tenant two[] = {{1, 0}, {1, 0}};
+    struct sched_config c = config_of(4, 16, 256);
+    c.tenants = two;
+    c.tenants_n = 2;
+    struct rig r = rig_of(c, 20, 4096);
+    struct sched_request q = {.prompt_n = 20, .max_new = 300, .priority = -100};
+    sched_row a = submit_request(&r, q), a2;
+    q.prompt_n = 60;
+    a2 = submit_request(&r, q);
+    sched_row b = submit_for(&r, 1, 10, 300); /* less important, fewer tokens, younger */
+    step(&r);
+    assert_state(&r, b, ROW_RUNNING);
+    while (counts(&r).preemptions == 0) step(&r);
+    assert_state(&r, a, ROW_RUNNING);
+    assert_state(&r, b, ROW_RUNNING);
+    assert_state(&r, a2, ROW_WAITING);
+    rig_end(&r);
+}
+
 /* P1: long prompts fill the cohort. That keeps out their own tenant, not another's first. */
 static void q_long_prompts_of_one_tenant_do_not_keep_out_another(void **state) {
     static const struct sched_tenant two[] = {{1, 0}, {1, 0}};
@@ -405,12 +477,15 @@ int main(void) {
         cmocka_unit_test(q_the_tenant_that_was_served_least_is_next),
         cmocka_unit_test(q_weights_divide_the_service),
         cmocka_unit_test(q_who_was_away_has_saved_nothing),
+        cmocka_unit_test(q_who_did_not_have_to_wait_has_saved_nothing),
+        cmocka_unit_test(q_whoever_begins_to_compete_is_level_with_those_who_do),
         cmocka_unit_test(q_a_tenants_own_limit_of_rows),
         cmocka_unit_test(q_priority_orders_a_tenants_own_line),
         cmocka_unit_test(q_a_tenant_ahead_of_its_share_makes_way),
         cmocka_unit_test(q_whoever_came_again_keeps_its_place_for_a_while),
         cmocka_unit_test(q_a_row_that_came_again_keeps_its_place_for_its_last_token),
         cmocka_unit_test(q_nobody_makes_way_inside_a_tenant_or_for_one_that_is_ahead),
+        cmocka_unit_test(q_priority_takes_no_room_from_another_tenant),
         cmocka_unit_test(q_long_prompts_of_one_tenant_do_not_keep_out_another),
         cmocka_unit_test(q_nobody_makes_way_for_a_head_that_the_cohort_keeps_out),
         cmocka_unit_test(q_tenants_out_of_bounds_are_refused),
