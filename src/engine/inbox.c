@@ -78,6 +78,12 @@ void inbox_fail(struct cohort_engine *e, const cohort_error *cause) {
     pthread_mutex_unlock(&e->lock);
 }
 
+void inbox_over(struct cohort_engine *e) {
+    pthread_mutex_lock(&e->lock);
+    e->over = 1;
+    pthread_mutex_unlock(&e->lock);
+}
+
 void inbox_want(struct cohort_engine *e, struct row *row, uint64_t id, uint8_t wants) {
     pthread_mutex_lock(&e->lock);
     if (atomic_load(&row->id) == id && row->state == HANDLE_LIVE) want(e, row, wants);
@@ -214,7 +220,7 @@ void cohort_engine_drain(struct cohort_engine *e) {
 int cohort_engine_idle(const struct cohort_engine *engine) {
     struct cohort_engine *e = (struct cohort_engine *)engine; /* only the lock is written */
     pthread_mutex_lock(&e->lock);
-    int idle = e->active == 0 && e->tasks.n == 0;
+    int idle = (e->active == 0 || e->over) && e->tasks.n == 0;
     pthread_mutex_unlock(&e->lock);
     return idle;
 }

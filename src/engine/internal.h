@@ -195,6 +195,7 @@ struct cohort_engine {
     uint32_t free_first, inbox_first, inbox_last;
     uint32_t active; /* being submitted, or submitted and not ended */
     int draining, stopping;
+    int over;                /* the loop failed, and everything that was pending has ended */
     cohort_error failure;    /* code 0: none. Why the loop cannot go on */
     struct drained *drained; /* the engine thread's, filled under lock */
     struct tasks tasks;
@@ -228,6 +229,8 @@ void inbox_end(struct cohort_engine *e, struct row *row);
 int inbox_closed_error(const struct cohort_engine *e, cohort_error *err);
 /* Refuses all work from now on. */
 void inbox_fail(struct cohort_engine *e, const cohort_error *cause);
+/* After that: every request has its finish event, though none of them is let go of before the engine closes. */
+void inbox_over(struct cohort_engine *e);
 
 /* row.c: one row's request and its memory. */
 /* Checks and copies a request. 0 or a code; the row has no memory then. */

@@ -12,7 +12,8 @@
 #include "base/clock.h"
 #include "engine/internal.h"
 
-static void submit_row(struct cohort_engine *e, struct row *row) {
+/* 0: the handle may be another's already. */
+static int submit_row(struct cohort_engine *e, struct row *row) {
     cohort_error err = {0};
     const struct sched_request wanted = row_wanted(&row->request, row->request.max_new);
     sched_row name;
@@ -24,11 +25,12 @@ static void submit_row(struct cohort_engine *e, struct row *row) {
     if (code) { /* everything was checked at submit, so this is a fault of ours: it still ends only this row */
         deliver_finish(e, row, COHORT_FINISH_ERROR, code, err.text[0] ? err.text : cohort_error_text(code));
         inbox_end(e, row);
-        return;
+        return 0;
     }
     row->sched = name;
     deadlines_submitted(e, row);
     e->by_sched[sched_row_index(name)] = row;
+    return 1;
 }
 
 static void take_wants(struct cohort_engine *e, int n) {
@@ -36,7 +38,7 @@ static void take_wants(struct cohort_engine *e, int n) {
         struct row *row = e->drained[i].row;
         uint8_t wants = e->drained[i].wants;
         if (atomic_load(&row->id) != e->drained[i].id) continue; /* ended and dropped meanwhile */
-        if (wants & WANT_SUBMIT) submit_row(e, row);
+        if ((wants & WANT_SUBMIT) && !submit_row(e, row)) continue;
         if (row->finished) continue;
         if (wants & WANT_CANCEL) {
             spans_cancel(e, row);
@@ -80,7 +82,7 @@ static void fail_rows(struct cohort_engine *e, struct iteration *it, int code) {
             deliver_finish(e, it->items[i].row, COHORT_FINISH_ERROR, code, "the iteration could not be started");
 }
 
-/* 1: *out runs. 0: nothing to plan. A negative code: the plan's rows have failed. */
+/* 1: *out runs. 0: nothing to plan. A negative code: *out could not be started, and its rows must fail. */
 static int launch(struct cohort_engine *e, struct iteration **out) {
     const struct plan *plan;
     *out = NULL;
@@ -88,13 +90,10 @@ static int launch(struct cohort_engine *e, struct iteration **out) {
     note_admitted(e);
     struct iteration *it = &e->iterations[e->turn++ % ENGINE_ITERATIONS];
     assert(it != e->unread);
+    *out = it;
     int code = iteration_launch(it, plan);
-    if (code == 0) {
-        *out = it;
-        return 1;
-    }
+    if (code == 0) return 1;
     sched_commit(e->sched, plan, 0);
-    fail_rows(e, it, code);
     return code;
 }
 
@@ -120,6 +119,7 @@ static void fail_engine(struct cohort_engine *e, int code) {
     take_wants(e, n < 0 ? 0 : n);
     finish_all(e, COHORT_FINISH_ERROR, COHORT_E_INTERNAL, cause.text);
     tasks_end(e);
+    inbox_over(e);
     while (inbox_drain(e, 1) >= 0)
         ;
 }
@@ -150,7 +150,7 @@ static int turn(struct cohort_engine *e, uint64_t begin) {
     struct iteration *it, *unread = e->unread;
     uint64_t last_wait = e->last_wait_us;
     int launched = launch(e, &it);
-    if (it) {
+    if (launched > 0) {
         it->begun_us = begin;
         it->idle_since_us = last_wait;
         step.build_us = it->launched_us - begin;
@@ -158,7 +158,8 @@ static int turn(struct cohort_engine *e, uint64_t begin) {
     }
     e->unread = NULL;
     if (unread) step.deliver_us = deliver(e, unread);
-    if (it) {
+    if (launched < 0) fail_rows(e, it, launched); /* but for those that ended in the one just delivered (D2) */
+    if (launched > 0) {
         int code = complete(e, it, &step);
         if (code) return code;
         if (e->options.pipeline)

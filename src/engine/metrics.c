@@ -128,6 +128,7 @@ void metrics_awake(struct cohort_engine *e) {
 void metrics_unhealthy(struct cohort_engine *e) {
     pthread_mutex_lock(&e->metrics_lock);
     e->metrics.healthy = 0;
+    e->metrics.rows_running = e->metrics.rows_preparing = e->metrics.rows_waiting = 0; /* all of them end now */
     e->last_step_us = 0;
     pthread_mutex_unlock(&e->metrics_lock);
 }

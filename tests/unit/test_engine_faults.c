@@ -156,6 +156,33 @@ static void f2_a_failed_launch_fails_its_rows(void **state) {
     run_close(1000);
 }
 
+/* D2, F2: the iteration that cannot start is the one too many of a row whose last token nobody has read yet: that row
+ * ended before it, and does not fail. */
+static void d2_a_row_that_has_ended_does_not_fail_with_the_next_iteration(void **state) {
+    NEEDS_MODEL;
+    cohort_engine *engine = open_engine(2, 1);
+    cohort_request q;
+    struct outcome want, got = {0};
+    make_request(0, &q);
+    run_request(engine, &q, &want);
+    int32_t stop = want.ids[5];
+    int at = 0;
+    while (want.ids[at] != stop) at++;
+    outcome_free(&want);
+    q.stop_ids = &stop;
+    q.stop_ids_n = 1;
+    run_request(engine, &q, &want);
+    assert_int_equal(want.finish, COHORT_FINISH_STOP);
+    RUN_UNTIL(cohort_engine_idle(engine));
+    fake_backend.refuse_launch = at + 2; /* the first makes token 0 */
+    run_request(engine, &q, &got);
+    assert_int_equal(fake_backend.refuse_launch, 0);
+    outcome_assert_equal(&want, &got, "a row that ended before the iteration that failed");
+    outcome_free(&want);
+    outcome_free(&got);
+    run_close(1000);
+}
+
 /* F4, pain 12: if the loop cannot go on, everything pending fails with the cause, and it shows. */
 static void f4_a_broken_backend_fails_everything(void **state) {
     NEEDS_MODEL;
@@ -179,10 +206,12 @@ static void f4_a_broken_backend_fails_everything(void **state) {
         assert_int_equal(out.error, COHORT_E_INTERNAL);
         outcome_free(&out);
     }
+    RUN_UNTIL(cohort_engine_idle(engine)); /* nothing waits or runs any more */
     cohort_metrics m;
     cohort_metrics_get(engine, &m);
     assert_int_equal(m.healthy, 0);
     assert_int_equal(m.requests_failed, 5);
+    assert_int_equal(m.rows_running + m.rows_preparing + m.rows_waiting, 0);
     make_request(0, &q);
     assert_int_equal(cohort_submit(engine, ticket, &q, &id[0], &err), COHORT_E_CLOSED);
     assert_int_equal(cohort_reserve(engine, &ticket, &err), COHORT_E_CLOSED);
@@ -360,6 +389,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(f1_nan_logits_end_one_row, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(f1_nan_in_a_scored_prompt_ends_the_row, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(f2_a_failed_launch_fails_its_rows, reset, run_close_engine),
+        cmocka_unit_test_setup_teardown(d2_a_row_that_has_ended_does_not_fail_with_the_next_iteration, reset,
+                                        run_close_engine),
         cmocka_unit_test_setup_teardown(f4_a_broken_backend_fails_everything, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(q5_a_cancel_takes_one_iteration, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(d2_a_late_end_does_not_show, reset, run_close_engine),
