@@ -1,7 +1,7 @@
-/* Many threads at one engine: submitting, reading, cancelling, timing out, dropping, adding and cancelling tasks,
- * holding admission and looking, then draining and closing under load. What
- * matters is what the thread sanitiser and the engine's own asserts say; texts are compared too. Seconds of work, from
- * fixed seeds. */
+/* Many threads at one engine: submitting for two tenants, reading at once or late, cancelling, timing out, dropping,
+ * adding and cancelling tasks, holding admission and looking, then draining and closing under load, with state for two
+ * of three rows, so that rows that nobody reads are preempted. What matters is what the thread sanitiser and the
+ * engine's own asserts say; texts are compared too. Seconds of work, from fixed seeds. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include "base/rng.h"
 #include "engine_run.h"
 
-enum { WORKERS = 6, ROUNDS = 40, TASKERS = 2 };
+enum { WORKERS = 6, ROUNDS = 60, TASKERS = 2 };
 
 static cohort_model *model;
 static cohort_engine *engine;
@@ -74,7 +74,7 @@ static void *client(void *arg) {
         uint64_t choice = rng_u64(seed, 9, (uint64_t)round);
         cohort_ticket ticket;
         cohort_id id;
-        if (cohort_reserve(engine, &ticket, NULL) != COHORT_OK) {
+        if (cohort_reserve_for(engine, choice % 2, &ticket, NULL) != COHORT_OK) {
             refused++;
             usleep(1000);
             continue;
@@ -84,11 +84,13 @@ static void *client(void *arg) {
             continue;
         }
         q.prompt_logprobs = choice % 3 == 0;
+        q.logprobs = choice % 2 ? COHORT_TOP_LOGPROBS_MAX : -1; /* more than a ring of the least size takes */
         q.timeout_ms = choice % 11 == 0 ? 1 + choice / 11 % 8 : 0;
         q.max_predict_ms = choice % 13 == 0 ? 100000 : 0;
         must(cohort_submit(engine, ticket, &q, &id, NULL) == COHORT_OK, "a place can be used");
-        int cancel = choice % 5 == 0, leave = choice % 7 == 0;
+        int cancel = choice % 5 == 0, leave = choice % 7 == 0, late = choice % 17 < 9;
         if (cancel || leave) usleep((useconds_t)(choice % 3000));
+        if (late) usleep(20000 + (useconds_t)(choice % 10000));
         if (cancel) cohort_cancel(engine, id);
         if (!leave) read_all(id, !cancel && !q.timeout_ms);
         cohort_drop(engine, id);
@@ -145,9 +147,13 @@ static void many_threads_at_one_engine(void **state) {
     cohort_engine_options_defaults(&o);
     o.context = 128;
     o.rows = 3;
-    o.queue = 1;
+    o.queue = 2;
     o.batch_tokens = 40;
     o.ring_bytes = 1;
+    o.kv_tokens = 128;
+    static const cohort_tenant tenants[] = {{.name = "a", .weight = 1}, {.name = "b", .weight = 3, .rows = 2}};
+    o.tenants = tenants;
+    o.tenants_n = 2;
     engine = run_open_engine(model, &o);
     cohort_request q;
     int32_t prompt[40];
@@ -167,6 +173,7 @@ static void many_threads_at_one_engine(void **state) {
     assert_int_equal(m.requests_submitted,
                      m.requests_finished_length + m.requests_cancelled + m.requests_finished_stop + m.requests_failed);
     assert_int_equal(m.requests_failed, m.requests_timed_out);
+    assert_true(m.preemptions > 0);
     assert_true(finished > 20 && cancelled > 2 && refused > 0);
     assert_int_equal(tasks_added, tasks_ran + tasks_cancelled);
     assert_int_equal(m.tasks_run, tasks_ran);
