@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -271,14 +270,7 @@ int cohort_engine_open(cohort_model *model, const cohort_engine_options *options
 }
 
 static void wait_for_idle(struct cohort_engine *e, uint32_t grace_ms) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += grace_ms / 1000;
-    until.tv_nsec += (long)(grace_ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    struct timespec until = clock_deadline(grace_ms);
     int late = 0;
     while (!late && (e->active > 0 || e->tasks.n > 0) && !e->failure.code)
         late = pthread_cond_timedwait(&e->idle, &e->lock, &until);

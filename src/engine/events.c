@@ -4,9 +4,9 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "engine/internal.h"
 
@@ -123,25 +123,13 @@ int cohort_next(struct cohort_engine *e, cohort_id id, cohort_event *out) {
     return COHORT_OK;
 }
 
-static struct timespec deadline(int timeout_ms) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += timeout_ms / 1000;
-    t.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
-}
-
 int cohort_wait(struct cohort_engine *e, cohort_id id, int timeout_ms) {
     struct row *row = inbox_find(e, id);
     if (!row || row->finish_taken) return COHORT_OK; /* cohort_next has something to say: that there is nothing */
     release(e, row, id);
     if (!ring_empty(&row->ring)) return COHORT_OK;
     if (timeout_ms == 0) return COHORT_E_AGAIN;
-    struct timespec until = deadline(timeout_ms < 0 ? 0 : timeout_ms);
+    struct timespec until = clock_deadline(timeout_ms < 0 ? 0 : (uint32_t)timeout_ms);
     int timed_out = 0;
     atomic_fetch_add(&row->waiters, 1);
     pthread_mutex_lock(&row->wait_lock);

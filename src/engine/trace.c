@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -117,22 +116,11 @@ static void write_records(struct trace *t, uint32_t n) {
     pthread_mutex_unlock(&t->lock);
 }
 
-static struct timespec linger_until(void) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += TRACE_LINGER_MS * 1000000L;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    return until;
-}
-
 /* Sleeps until there are records, lets some more gather, and takes them. 0: the trace is being closed and has none. */
 static uint32_t take(struct trace *t) {
     pthread_mutex_lock(&t->lock);
     while (t->n == 0 && !t->stopping) pthread_cond_wait(&t->wake, &t->lock);
-    struct timespec until = linger_until();
+    struct timespec until = clock_deadline(TRACE_LINGER_MS);
     int late = 0;
     while (!late && t->n < TRACE_RECORDS / 2 && !t->stopping) late = pthread_cond_timedwait(&t->wake, &t->lock, &until);
     uint32_t n = t->n;
