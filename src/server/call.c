@@ -437,14 +437,33 @@ static int check_lengths(const struct call *call, cohort_error *err) {
     return rc;
 }
 
+/* More choices than there are places at all are refused for good: waiting does not help. */
+static int check_places(const struct call *call, cohort_error *err) {
+    const char *field = call->params.n > 1 ? "n" : "prompt";
+    size_t n = call->prompts_n * call->params.n, tenants_n;
+    cohort_engine_options engine;
+    cohort_engine_get_options(call->server->engine, &engine);
+    const cohort_tenant *tenants = server_tenants(call->server, &tenants_n);
+    if (n > (uint64_t)engine.rows + engine.queue)
+        return err_set(err, COHORT_E_CAPACITY, field,
+                       "the request takes %zu places, and there are %llu (%u rows and a line of %u)", n,
+                       (unsigned long long)engine.rows + engine.queue, engine.rows, engine.queue);
+    const cohort_tenant *tenant = call->tenant < tenants_n ? &tenants[call->tenant] : NULL;
+    if (tenant && tenant->queue && n > tenant->queue)
+        return err_set(err, COHORT_E_CAPACITY, field, "the request takes %zu places, and \"%s\" has %u", n,
+                       tenant->name, tenant->queue);
+    return 0;
+}
+
 static int make_choices(struct call *call, cohort_error *err) {
     size_t n = call->prompts_n * call->params.n;
     call->choices = mem_zalloc(n, sizeof *call->choices);
     if (!call->choices) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for %zu choices", n);
     call->choices_n = n;
+    for (size_t i = 0; i < n; i++)
+        call->choices[i].call = call; /* all: one without a place is dropped like the others */
     for (size_t i = 0; i < n; i++) {
         struct choice *choice = &call->choices[i];
-        choice->call = call;
         choice->index = (uint32_t)i;
         choice->text.max = choice->logprobs.max = SERVER_RESULT_BYTES_MAX;
         choice->tokens.max = choice->offsets.max = choice->top_logprobs.max = SERVER_RESULT_BYTES_MAX;
@@ -498,6 +517,7 @@ void call_start(struct server *server, const struct dialect *dialect, struct evh
     int rc = dialect->parse(call, body, &error);
     limit_time(call);
     if (!rc) rc = check_lengths(call, &error);
+    if (!rc) rc = check_places(call, &error);
     if (!rc) rc = make_choices(call, &error);
     if (!rc) rc = watch_client(call, &error);
     /* The body's bytes: all of them were parsed. */

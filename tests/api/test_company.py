@@ -94,6 +94,35 @@ def test_full_line_is_429_with_retry_after(start):
     assert server.complete("x", 1)["usage"]["completion_tokens"] == 1
 
 
+def test_a_request_whose_choices_find_too_few_places_takes_none(start):
+    """Refused at its second choice of three: the place of the first comes back, and the server stays."""
+    server = start(*SLOW, "-c", 1000, "-np", 2, "--queue", 1)
+    streams = [open_stream(server, {**LONG, "stream": True}) for _ in range(2)]
+    server.until("cohort_rows_running", 2)
+    for body in ({"prompt": "x", "n": 3}, {"prompt": ["x", "y", "z"]}, {"prompt": ["x", "y"], "n": 1, "stream": True}):
+        reply = server.post("/v1/completions", {"max_tokens": 1, **body})
+        assert reply.status_code == 429 and reply.json()["error"]["code"] == "queue_full", reply.text
+    waits = open_stream(server, {**LONG, "stream": True})
+    server.until("cohort_rows_waiting", 1)
+    for s in (*streams, waits):
+        s.close()
+    server.wait_idle(5)
+    reply = server.post("/v1/completions", {"prompt": "x", "n": 3, "max_tokens": 1})
+    assert reply.status_code == 200 and len(reply.json()["choices"]) == 3
+
+
+def test_more_choices_than_places_never_fit(start):
+    """Not a matter of waiting: a client that tries again would do so for ever."""
+    server = start("-c", 100, "-np", 2, "--queue", 1)
+    for body, field in (({"prompt": "x", "n": 4}, "n"), ({"prompt": ["x", "y"] * 2}, "prompt"), ({"prompt": ["x", "y"], "n": 2}, "n")):
+        reply = server.post("/v1/completions", {"max_tokens": 1, **body})
+        error = reply.json()["error"]
+        assert reply.status_code == 400 and error["code"] == "capacity_exceeded" and error["param"] == field, reply.text
+        assert error["message"].endswith("4 places, and there are 3 (2 rows and a line of 1)")
+        assert "Retry-After" not in reply.headers
+    assert server.post("/v1/completions", {"prompt": "x", "n": 3, "max_tokens": 1}).status_code == 200
+
+
 def test_what_never_fits_is_refused_with_both_numbers(start):
     server = start("-c", 1000, "-np", 2, "--kv-tokens", 256)
     reply = server.post("/v1/completions", {"prompt": [5] * 500, "max_tokens": 10})

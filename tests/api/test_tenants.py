@@ -151,6 +151,19 @@ def test_places_of_a_tenant(start, tmp_path):
     assert server.post("/v1/completions", SHORT, headers=key("k1")).status_code == 200
 
 
+def test_more_choices_than_a_tenant_has_places_never_fit(start, tmp_path):
+    file = write(tmp_path, [{"name": "one", "key": "k1", "queue": 2}, {"name": "two", "key": "k2"}])
+    server = start("-c", 100, "-np", 4, "--queue", 2, "--keys", file)
+    server.headers = key("k1")
+    reply = server.post("/v1/completions", {**SHORT, "n": 3})
+    assert reply.status_code == 400 and reply.json()["error"]["code"] == "capacity_exceeded", reply.text
+    assert reply.json()["error"]["message"].endswith('3 places, and "one" has 2')
+    assert server.post("/v1/completions", {**SHORT, "n": 2}).status_code == 200
+    assert server.post("/v1/completions", {**SHORT, "n": 6}, headers=key("k2")).status_code == 200
+    assert server.post("/v1/completions", {**SHORT, "n": 7}, headers=key("k2")).status_code == 400
+    assert series(server, "places") == {"one": 0, "two": 0}
+
+
 def test_tokens_of_a_tenant(start, tmp_path):
     file = write(tmp_path, [{"name": "metered", "key": "k1", "tokens_per_minute": 60}, {"name": "free", "key": "k2"}])
     server = start("-c", 1000, "--keys", file)
