@@ -355,7 +355,7 @@ static int prompt_ids(struct call *call, struct prompt *prompt, cohort_error *er
 
 /* What is left of the request's time for the engine; E_TIMEOUT if nothing is. */
 static int time_left(const struct call *call, uint32_t *ms, cohort_error *err) {
-    uint64_t all_us = call->params.timeout_ms * 1000ull, gone_us = clock_us() - call->read_us;
+    uint64_t all_us = call->params.timeout_ms * 1000ull, gone_us = clock_us() - call->arrival.read_us;
     *ms = 0;
     if (all_us == 0) return 0;
     if (gone_us >= all_us) return time_is_over(call, err);
@@ -381,8 +381,8 @@ static int submit_choice(struct call *call, struct choice *choice, const struct 
     request.stop_ids_n = p->stop_ids_n;
     request.ignore_eos = p->ignore_eos;
     request.logprobs = p->logprobs;
-    memcpy(request.trace_id, call->trace.trace_id, sizeof request.trace_id);
-    memcpy(request.trace_parent, call->trace.parent_id, sizeof request.trace_parent);
+    memcpy(request.trace_id, call->arrival.trace.trace_id, sizeof request.trace_id);
+    memcpy(request.trace_parent, call->arrival.trace.parent_id, sizeof request.trace_parent);
     request.timeout_ms = timeout_ms;
     request.max_predict_ms = p->max_predict_ms;
     request.priority = p->priority;
@@ -448,7 +448,7 @@ static int check_places(const struct call *call, cohort_error *err) {
         return err_set(err, COHORT_E_CAPACITY, field,
                        "the request takes %zu places, and there are %llu (%u rows and a line of %u)", n,
                        (unsigned long long)engine.rows + engine.queue, engine.rows, engine.queue);
-    const cohort_tenant *tenant = call->tenant < tenants_n ? &tenants[call->tenant] : NULL;
+    const cohort_tenant *tenant = call->arrival.tenant < tenants_n ? &tenants[call->arrival.tenant] : NULL;
     if (tenant && tenant->queue && n > tenant->queue)
         return err_set(err, COHORT_E_CAPACITY, field, "the request takes %zu places, and \"%s\" has %u", n,
                        tenant->name, tenant->queue);
@@ -467,7 +467,7 @@ static int make_choices(struct call *call, cohort_error *err) {
         choice->index = (uint32_t)i;
         choice->text.max = choice->logprobs.max = SERVER_RESULT_BYTES_MAX;
         choice->tokens.max = choice->offsets.max = choice->top_logprobs.max = SERVER_RESULT_BYTES_MAX;
-        int rc = cohort_reserve_for(call->server->engine, call->tenant, &choice->ticket, err);
+        int rc = cohort_reserve_for(call->server->engine, call->arrival.tenant, &choice->ticket, err);
         if (rc) return rc;
     }
     /* All choices share one seed, each with its own random stream; drawn here so that they do when none was given. */
@@ -488,8 +488,8 @@ static void limit_time(struct call *call) {
     if (limit_ms && (*ms == 0 || *ms > limit_ms)) *ms = limit_ms < UINT32_MAX ? (uint32_t)limit_ms : UINT32_MAX;
 }
 
-void call_start(struct server *server, const struct dialect *dialect, struct evhttp_request *http, uint32_t tenant,
-                json_t *body) {
+void call_start(struct server *server, const struct dialect *dialect, struct evhttp_request *http,
+                const struct arrival *arrival, json_t *body) {
     cohort_error error = {0};
     struct call *call = mem_zalloc(1, sizeof *call);
     if (!call) {
@@ -500,12 +500,10 @@ void call_start(struct server *server, const struct dialect *dialect, struct evh
     }
     call->server = server;
     call->dialect = dialect;
-    call->tenant = tenant;
+    call->arrival = *arrival;
     call->http = http;
     call->body = body;
     call->created = (int64_t)time(NULL);
-    traceparent_accept(http, &call->trace);
-    call->read_us = clock_us();
     call->job.work = tokenise_and_submit;
     call->job.done = after_submit;
     snprintf(call->id, sizeof call->id, "%s%016llx%08llx", dialect->id_prefix, (unsigned long long)rng_entropy(),

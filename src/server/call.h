@@ -77,11 +77,18 @@ struct dialect {
 
 extern const struct dialect dialect_completions, dialect_chat;
 
+/* What is known of a request before its body is parsed. */
+struct arrival {
+    uint32_t tenant;
+    uint64_t read_us; /* when all of it had been read: its time counts from here */
+    struct trace_context trace;
+};
+
 struct call {
     struct pool_job job; /* first member */
     struct server *server;
     const struct dialect *dialect;
-    uint32_t tenant;
+    struct arrival arrival;
     struct evhttp_request *http; /* NULL once the reply is complete or the client is gone */
     struct event *watch;         /* on a second descriptor of the socket: the peer went away */
     struct call *prev, *next;    /* the server's list */
@@ -92,17 +99,15 @@ struct call {
     struct choice *choices;
     size_t choices_n, finished_n;
     char id[48];
-    struct trace_context trace;
     int64_t created;
-    uint64_t read_us;   /* when the request had been read: its time counts from here */
     cohort_error error; /* set by the helper: answered instead of the reply */
     int in_pool, gone, streaming;
     int64_t last_write_s, drained_s; /* when something was written, and when all of it was last gone */
 };
 
 /* Entry points from the routes: parses `body` (owned from here on) and starts the call, or answers an error. */
-void call_start(struct server *server, const struct dialect *dialect, struct evhttp_request *http, uint32_t tenant,
-                json_t *body);
+void call_start(struct server *server, const struct dialect *dialect, struct evhttp_request *http,
+                const struct arrival *arrival, json_t *body);
 /* Reads what its choices have to say, as far as the client's unsent output allows. */
 void call_pump(struct call *call);
 /* A comment line if the stream was silent for SERVER_COMMENT_S. */

@@ -74,7 +74,9 @@ static int check_body(const struct server *server, const struct dialect *dialect
 
 static void route_generate(struct server *server, struct evhttp_request *http, const struct dialect *dialect) {
     struct evbuffer *input = evhttp_request_get_input_buffer(http);
+    struct arrival arrival = {.tenant = (uint32_t)tenant_of(server, http), .read_us = clock_us()};
     cohort_error error = {0};
+    traceparent_accept(http, &arrival.trace);
     if (check_body(server, dialect, input, &error) != 0) {
         reply_error(http, &error);
         return;
@@ -92,11 +94,10 @@ static void route_generate(struct server *server, struct evhttp_request *http, c
                      where.line, where.column, where.text);
         json_decref(body);
         err_set(&error, COHORT_E_ARGUMENT, NULL, "%s", message);
-        traceparent_accept(http, &(struct trace_context){0});
         reply_error(http, &error);
         return;
     }
-    call_start(server, dialect, http, (uint32_t)tenant_of(server, http), body);
+    call_start(server, dialect, http, &arrival, body);
 }
 
 static void route_completions(struct server *server, struct evhttp_request *http) {

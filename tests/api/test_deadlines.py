@@ -56,6 +56,11 @@ def test_waiting_counts(start):
     server.wait_idle(5)
 
 
+def test_time_to_parse_a_body_counts(server):
+    large = {"prompt": "x", "max_tokens": 1, "timeout_ms": 50, "user": [0] * 12_000_000}  # takes the parser half a second
+    timed_out(server.post("/v1/completions", large), 50)
+
+
 @pytest.mark.parametrize("flags,env", [(("--request-timeout", 1), {}), ((), {"COHORT_REQUEST_TIMEOUT": "1"})], ids=["flag", "environment"])
 def test_the_servers_limit_and_the_requests(start, flags, env):
     server = start(*SLOW, "-c", 1000, "-np", 2, "-b", 2, *flags, env=env)

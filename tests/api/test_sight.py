@@ -171,7 +171,7 @@ def test_long_state_is_not_passed_on(server):
 
 
 def test_refusals_carry_the_context_too(server):
-    for body in (json.dumps({**BODY, "temperature": "hot"}), "not json"):
+    for body in (json.dumps({**BODY, "temperature": "hot"}), "not json", json.dumps({"prompt": "x" * 3_000_000})):
         headers = {"traceparent": TRACEPARENT, "Content-Type": "application/json"}
         reply = httpx.post(server.url + "/v1/completions", content=body, headers=headers, timeout=60)
         assert reply.status_code == 400
