@@ -429,11 +429,12 @@ static void after_submit(struct pool_job *job) {
 
 /* ---- the start ---- */
 
-/* What the lengths of the texts alone rule out needs no place. */
+/* What the lengths of the texts alone rule out needs no place. Ids have no text: submit counts them exactly. */
 static int check_lengths(const struct call *call, cohort_error *err) {
     int rc = 0;
     for (size_t i = 0; i < call->prompts_n && !rc; i++)
-        rc = cohort_check_length(call->server->engine, call->prompts[i].text_len, call->params.max_tokens, err);
+        if (!call->prompts[i].ids)
+            rc = cohort_check_length(call->server->engine, call->prompts[i].text_len, call->params.max_tokens, err);
     return rc;
 }
 

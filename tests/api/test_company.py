@@ -125,8 +125,12 @@ def test_more_choices_than_places_never_fit(start):
 
 def test_what_never_fits_is_refused_with_both_numbers(start):
     server = start("-c", 1000, "-np", 2, "--kv-tokens", 256)
-    reply = server.post("/v1/completions", {"prompt": [5] * 500, "max_tokens": 10})
-    assert reply.status_code == 400 and reply.json()["error"]["code"] == "capacity_exceeded"
+    for n, new in ((500, 10), (10, 500), (1, 700)):  # ids are counted, not guessed at like text
+        reply = server.post("/v1/completions", {"prompt": [5] * n, "max_tokens": new})
+        error = reply.json()["error"]
+        assert reply.status_code == 400 and error["code"] == "capacity_exceeded" and error["message"].startswith(f"{n} prompt and {new} new"), error
+    reply = server.post("/v1/completions", {"prompt": [5] * 10, "max_tokens": 5000})
+    assert reply.status_code == 400 and reply.json()["error"]["code"] == "context_length_exceeded" and "bytes" not in reply.text, reply.text
     assert server.complete([5] * 100, 10)["usage"]["completion_tokens"] == 10
 
 
