@@ -135,7 +135,8 @@ static uint32_t take(struct trace *t) {
 static void *writer_main(void *argument) {
     struct trace *t = argument;
     uint32_t n;
-    while ((n = take(t)) > 0) write_records(t, n);
+    while ((n = take(t)) > 0)
+        if (!t->ended) write_records(t, n); /* what came in while the last write failed */
     return NULL;
 }
 

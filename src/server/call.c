@@ -399,6 +399,7 @@ static void tokenise_and_submit(struct pool_job *job) {
     for (size_t i = 0; i < call->choices_n && !rc; i++)
         rc = submit_choice(call, &call->choices[i], &call->prompts[i / call->params.n], &call->error);
     if (rc && !call->error.code) call->error.code = rc;
+    if (rc) call_name_input(call->dialect, &call->error);
 }
 
 static void after_submit(struct pool_job *job) {
@@ -428,6 +429,10 @@ static void after_submit(struct pool_job *job) {
 }
 
 /* ---- the start ---- */
+
+void call_name_input(const struct dialect *dialect, cohort_error *error) {
+    if (strcmp(error->field, "prompt") == 0) snprintf(error->field, sizeof error->field, "%s", dialect->input);
+}
 
 /* What the lengths of the texts alone rule out needs no place. Ids have no text: submit counts them exactly. */
 static int check_lengths(const struct call *call, cohort_error *err) {
@@ -515,7 +520,7 @@ void call_start(struct server *server, const struct dialect *dialect, struct evh
     server->calls_open++;
     int rc = dialect->parse(call, body, &error);
     limit_time(call);
-    if (!rc) rc = check_lengths(call, &error);
+    if (!rc && (rc = check_lengths(call, &error)) != 0) call_name_input(dialect, &error);
     if (!rc) rc = check_places(call, &error);
     if (!rc) rc = make_choices(call, &error);
     if (!rc) rc = watch_client(call, &error);

@@ -62,6 +62,7 @@ struct params {
 struct dialect {
     const char *path;
     const char *id_prefix;
+    const char *input; /* the field that a prompt comes in */
     /* Bytes of text that the longest prompt of a body has at least, before it is parsed (glance.h). */
     size_t (*text_bytes)(const struct glance *glance);
     /* Fills call->params and call->prompts from the body; a code with the field's name on failure. */
@@ -108,6 +109,8 @@ struct call {
 /* Entry points from the routes: parses `body` (owned from here on) and starts the call, or answers an error. */
 void call_start(struct server *server, const struct dialect *dialect, struct evhttp_request *http,
                 const struct arrival *arrival, json_t *body);
+/* The engine calls every input a prompt: an error about it gets the field's own name. */
+void call_name_input(const struct dialect *dialect, cohort_error *error);
 /* Reads what its choices have to say, as far as the client's unsent output allows. */
 void call_pump(struct call *call);
 /* A comment line if the stream was silent for SERVER_COMMENT_S. */

@@ -302,6 +302,7 @@ static int completions_whole(struct call *call, struct buf *out) {
 const struct dialect dialect_completions = {
     .path = "/v1/completions",
     .id_prefix = "cmpl-",
+    .input = "prompt",
     .text_bytes = completions_text_bytes,
     .parse = completions_parse,
     .piece = completions_piece,
@@ -452,6 +453,7 @@ static int chat_whole(struct call *call, struct buf *out) {
 const struct dialect dialect_chat = {
     .path = "/v1/chat/completions",
     .id_prefix = "chatcmpl-",
+    .input = "messages",
     .text_bytes = chat_text_bytes,
     .parse = chat_parse,
     .piece = chat_piece,

@@ -78,6 +78,7 @@ static void route_generate(struct server *server, struct evhttp_request *http, c
     cohort_error error = {0};
     traceparent_accept(http, &arrival.trace);
     if (check_body(server, dialect, input, &error) != 0) {
+        call_name_input(dialect, &error);
         reply_error(http, &error);
         return;
     }

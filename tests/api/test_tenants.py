@@ -238,7 +238,7 @@ def test_thirty_megabytes_are_refused_at_once(start, path, body):
         with connect(server) as s:
             took, status, _, reply = exchange(s, path, body)
         error = reply["error"]
-        assert status == 400 and error["code"] == "context_length_exceeded" and error["param"] == "prompt", error
+        assert status == 400 and error["code"] == "context_length_exceeded" and error["param"] == ("messages" if "chat" in path else "prompt"), error
         assert re.match(r"(29|30)\d{6} bytes of text are at least \d+ tokens, .* context of 20000", error["message"]), error
         times.append(took)
         windows.append((begin, time.monotonic()))

@@ -178,6 +178,14 @@ static void push_many(struct trace *t, uint32_t n) {
     }
 }
 
+/* Records come while the writer writes, and go on coming when it has ended. */
+static void push_without_pause(struct trace *t) {
+    for (uint32_t i = 0; i < 300; i++) {
+        push_many(t, 500);
+        usleep(500);
+    }
+}
+
 static void a_failed_write_ends_it_and_the_file_stays_whole(void **state) {
     struct trace *t;
     struct rlimit before, small;
@@ -187,7 +195,7 @@ static void a_failed_write_ends_it_and_the_file_stays_whole(void **state) {
     small.rlim_cur = 200000;
     assert_int_equal(trace_open(path, TRACE_BYTES_MAX, &t, NULL), 0);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    push_many(t, 3000);
+    push_without_pause(t);
     trace_close(t);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     json_t *events = load();
@@ -199,7 +207,7 @@ static void the_file_has_a_limit(void **state) {
     struct trace *t;
     struct stat found;
     assert_int_equal(trace_open(path, 100000, &t, NULL), 0);
-    push_many(t, 3000);
+    push_without_pause(t);
     trace_close(t);
     assert_int_equal(stat(path, &found), 0);
     assert_in_range(found.st_size, 100000, 101000);
