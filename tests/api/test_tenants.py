@@ -182,14 +182,14 @@ def test_tokens_of_a_tenant(start, tmp_path):
 
 def test_what_waits_for_its_time_is_let_in(start, tmp_path):
     """The client of OpenAI's library does as the header says and succeeds."""
-    file = write(tmp_path, [{"name": "metered", "key": "k", "tokens_per_minute": 600}])
+    file = write(tmp_path, [{"name": "metered", "key": "k", "tokens_per_minute": 60}])  # one a second
     server = start("-c", 1000, "--keys", file)
     server.headers = key("k")
-    server.complete([5] * 600, 5)
+    server.complete([5] * 60, 5)
     begin = time.monotonic()
     client = openai.OpenAI(base_url=server.url + "/v1", api_key="k", max_retries=3, timeout=TIMEOUT_S)
     assert client.completions.create(model="x", **SHORT).usage.completion_tokens == 1
-    assert series(server, "requests_refused_total")["metered"] >= 1 and time.monotonic() - begin < 10
+    assert series(server, "requests_refused_total")["metered"] >= 1 and time.monotonic() - begin < 60
 
 
 def test_priority_is_taken(server):
