@@ -91,7 +91,7 @@ static void measure(uint32_t rows) {
 }
 
 int main(void) {
-    static const uint32_t rows[] = {1, 3, 10, 30, 100, 300, 1000, 3000};
+    static const uint32_t rows[] = {10, 30, 100, 300, 1000, 3000};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) measure(rows[i]);
     return 0;
 }

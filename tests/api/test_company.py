@@ -25,8 +25,8 @@ def test_clients_that_come_and_go(start, flags):
 
 def test_state_that_is_given_up_changes_nothing(start):
     """The same in a pool for little more than the longest of them: rows lose their state and read it again."""
-    server = start("-t", 2, "-b", 64, "-c", 1000, "-np", 8, "--queue", 64, "--kv-tokens", 512 if TINY else 1024)
-    play_round(server.url, seed=12, clients=12, tokens=300 if TINY else 200, lengths=(5, 30) if TINY else (5, 400), join_s=0)
+    server = start("-t", 2, "-b", 64, "-c", 1000, "-np", 8, "--queue", 64, "--kv-tokens", 512)
+    play_round(server.url, seed=12, clients=12 if TINY else 6, tokens=300, lengths=(5, 30), join_s=0)
     server.wait_idle()
     assert server.metric("cohort_preemptions_total") > 0 and server.metric("cohort_kv_pages_used") == 0
 
