@@ -26,8 +26,11 @@ def test_clients_that_come_and_go(start, flags):
 def test_state_that_is_given_up_changes_nothing(start):
     """The same in a pool for little more than the longest of them: rows lose their state and read it again."""
     server = start("-t", 2, "-b", 64, "-c", 1000, "-np", 8, "--queue", 64, "--kv-tokens", 512)
-    play_round(server.url, seed=12, clients=12 if TINY else 6, tokens=300, lengths=(5, 30), join_s=0)
-    server.wait_idle()
+    for seed in range(12, 17):  # on a busy machine quick rows may miss each other
+        play_round(server.url, seed=seed, clients=12 if TINY else 6, tokens=300, lengths=(5, 30), join_s=0)
+        server.wait_idle()
+        if server.metric("cohort_preemptions_total") > 0:
+            break
     assert server.metric("cohort_preemptions_total") > 0 and server.metric("cohort_kv_pages_used") == 0
 
 
