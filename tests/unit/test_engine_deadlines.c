@@ -13,32 +13,9 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "engine_run.h"
-#include "fake_backend.h"
+#include "fake_model.h"
 
-static cohort_model *model;
-static cohort_model_info info;
 static int32_t prompts[8][256];
-
-static int open_model(void **state) {
-    model = run_open_model("gemma3", NULL, 0);
-    if (model) cohort_model_get_info(model, &info);
-    return 0;
-}
-
-static int close_model(void **state) {
-    cohort_model_close(model);
-    return 0;
-}
-
-static int reset(void **state) {
-    fake_backend.delay_us = fake_backend.hold = fake_backend.break_wait = 0;
-    fake_backend.poison = fake_backend.end = -1;
-    return 0;
-}
-
-#define NEEDS_MODEL                                                                                                    \
-    if (!model) skip()
 
 static cohort_engine *open_engine(uint32_t rows, uint32_t ring_bytes) {
     cohort_engine_options o;

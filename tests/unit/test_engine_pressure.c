@@ -11,35 +11,12 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "engine_run.h"
-#include "fake_backend.h"
+#include "fake_model.h"
 
 enum { ROWS = 8, PROMPT_MAX = 256 };
 
-static cohort_model *model;
-static cohort_model_info info;
 static int32_t prompts[ROWS][PROMPT_MAX];
 static struct outcome want[ROWS], got[ROWS];
-
-static int open_model(void **state) {
-    model = run_open_model("gemma3", NULL, 0);
-    if (model) cohort_model_get_info(model, &info);
-    return 0;
-}
-
-static int close_model(void **state) {
-    cohort_model_close(model);
-    return 0;
-}
-
-static int reset(void **state) {
-    fake_backend.delay_us = fake_backend.hold = fake_backend.refuse_launch = fake_backend.break_wait = 0;
-    fake_backend.poison = fake_backend.end = -1;
-    return 0;
-}
-
-#define NEEDS_MODEL                                                                                                    \
-    if (!model) skip()
 
 static cohort_engine *open_engine(uint32_t rows, uint64_t kv_tokens, int pipeline) {
     cohort_engine_options o;

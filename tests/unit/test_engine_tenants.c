@@ -10,35 +10,15 @@
 
 #include <cmocka.h>
 
-#include "engine_run.h"
-#include "fake_backend.h"
+#include "fake_model.h"
 
-static cohort_model *model;
-static cohort_model_info info;
 static int32_t prompt[600];
 
-static int open_model(void **state) {
-    model = run_open_model("gemma3", NULL, 0);
-    if (model) {
-        cohort_model_get_info(model, &info);
-        run_prompt(prompt, 600, info.vocab_size, 1);
-    }
+static int open_model_and_prompt(void **state) {
+    open_model(state);
+    if (model) run_prompt(prompt, 600, info.vocab_size, 1);
     return 0;
 }
-
-static int close_model(void **state) {
-    cohort_model_close(model);
-    return 0;
-}
-
-static int reset(void **state) {
-    fake_backend.delay_us = fake_backend.hold = fake_backend.refuse_launch = fake_backend.break_wait = 0;
-    fake_backend.poison = fake_backend.end = -1;
-    return 0;
-}
-
-#define NEEDS_MODEL                                                                                                    \
-    if (!model) skip()
 
 static cohort_engine *open_engine(uint32_t rows, uint32_t queue, const cohort_tenant *list, size_t n) {
     cohort_engine_options o;
@@ -364,5 +344,5 @@ int main(void) {
         cmocka_unit_test_setup_teardown(priority_is_checked, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(lengths_are_judged_before_tokenising, reset, run_close_engine),
     };
-    return cmocka_run_group_tests(tests, open_model, close_model);
+    return cmocka_run_group_tests(tests, open_model_and_prompt, close_model);
 }
