@@ -168,6 +168,11 @@ typedef struct cohort_engine_options {
     const cohort_tenant *tenants; /* copied; NULL: one, "default", without limits */
     size_t tenants_n;             /* at most COHORT_TENANTS_MAX */
     const char *trace_path;       /* copied; a file in Chrome's trace format gets spans of everything; NULL: none */
+    int cache;                    /* 1: prefixes that were read are kept and shared; output is the same either way */
+    uint32_t snapshot_stride; /* windowed layers: beside the ends of prompts, turns and answers, a place to go on every
+                                 so many tokens; 0: none */
+    const char *state_dir;    /* copied; a folder in which state survives the engine; NULL: none */
+    uint64_t state_dir_bytes; /* its size at most */
 } cohort_engine_options;
 
 COHORT_API void cohort_engine_options_defaults(cohort_engine_options *options);
@@ -205,8 +210,23 @@ enum {
     COHORT_STOP_BYTES_MAX = 256,
     COHORT_STOP_IDS_MAX = 64,
     COHORT_TOP_LOGPROBS_MAX = 20,
-    COHORT_SNAPSHOTS_MAX = 8
+    COHORT_SNAPSHOTS_MAX = 8,
+    COHORT_CACHE_SALT_MAX = 256,
+    COHORT_SESSION_NAME_MAX = 128
 };
+
+typedef struct cohort_logprob {
+    int32_t id;
+    float logprob;
+} cohort_logprob;
+
+/* A token that a request was given before, as its TOKEN event told it. */
+typedef struct cohort_saved_token {
+    int32_t token;
+    float logprob;
+    uint32_t top_n;
+    const cohort_logprob *top;
+} cohort_saved_token;
 
 typedef struct cohort_request {
     size_t size;
@@ -228,6 +248,18 @@ typedef struct cohort_request {
     size_t snapshot_at_n;        /* at most COHORT_SNAPSHOTS_MAX */
     uint32_t timeout_ms;         /* since submit: after it the request fails with E_TIMEOUT; 0: never */
     uint32_t max_predict_ms;     /* since the first token, and only behind a newline: ends with LENGTH; 0: never */
+    /* The prefix store. Tenants never share; a salt keeps a request apart from the tenant's others, too. */
+    int cache_prompt;       /* 0: takes nothing from the store and leaves nothing there */
+    const char *cache_salt; /* copied; at most COHORT_CACHE_SALT_MAX bytes; NULL: none */
+    size_t cache_salt_n;
+    const char *session; /* copied; 1 to COHORT_SESSION_NAME_MAX bytes: a conversation whose state is kept longer, and
+                            can be saved and restored by this name; NULL: none */
+    size_t session_n;
+    /* A continuation: the tokens that this very request was given before, in another process, say. They come again as
+     * TOKEN events, with their text, and then it goes on: all of it equals an uninterrupted run. If they cannot have come
+     * from this request (a stop within, too many) it fails with E_ARGUMENT, "resume". Not with prompt_logprobs. */
+    const cohort_saved_token *resume; /* copied */
+    size_t resume_n;
     uint8_t trace_id[16];        /* W3C trace context of the caller, for spans; all 0: none */
     uint8_t trace_parent[8];
     void *user; /* handed back in events, never read */
@@ -270,11 +302,6 @@ typedef enum cohort_finish {
     COHORT_FINISH_CANCELLED,
     COHORT_FINISH_ERROR
 } cohort_finish;
-
-typedef struct cohort_logprob {
-    int32_t id;
-    float logprob;
-} cohort_logprob;
 
 typedef struct cohort_stats {
     uint32_t prompt_tokens;
@@ -336,6 +363,31 @@ COHORT_API void cohort_task_cancel(cohort_engine *engine, cohort_task task);
  * exclusive tasks: either keeps admission held. */
 COHORT_API void cohort_engine_hold(cohort_engine *engine, int hold);
 
+/* ---- State that survives ---- */
+/* A session's state, as its last finished request left it, under the tenant and the name of the requests' `session`.
+ * These three wait for the disk: not for a thread that must not. `tokens` and `bytes` may be NULL. */
+/* Makes sure that it is on the disk, under `name` as well. E_NOT_FOUND: no such session; E_UNSUPPORTED: no state_dir. */
+COHORT_API int cohort_session_save(cohort_engine *engine, uint32_t tenant, const cohort_span *session,
+                                   const cohort_span *name, uint32_t *tokens, uint64_t *bytes, cohort_error *err);
+/* Makes what was saved under `name` the session's state. What does not hold its checksum is not taken. */
+COHORT_API int cohort_session_restore(cohort_engine *engine, uint32_t tenant, const cohort_span *session,
+                                      const cohort_span *name, uint32_t *tokens, uint64_t *bytes, cohort_error *err);
+/* Forgets the session; its state is then kept no longer than any other. */
+COHORT_API int cohort_session_erase(cohort_engine *engine, uint32_t tenant, const cohort_span *session,
+                                    uint32_t *tokens, cohort_error *err);
+/* What the bytes of every answer depend on beside the request: model file, tokenizer, numeric settings. 32 hex digits and
+ * a NUL. Requests that were begun under another identity must not be resumed. Reads the model file once. */
+enum { COHORT_IDENTITY_SIZE = 33 };
+COHORT_API int cohort_engine_identity(cohort_engine *engine, char out[COHORT_IDENTITY_SIZE], cohort_error *err);
+
+/* A state_dir from outside: what is in it (text, or JSON; *out freed with cohort_free), whether it holds what its
+ * checksums say (`repair`: removes what does not), and removing a stored sequence (id as listed), all (id 0) or what
+ * was not used for so many seconds (id 0). Changing it is E_BUSY while an engine has it open. */
+COHORT_API int cohort_cache_list(const char *state_dir, int json, char **out, size_t *out_len, cohort_error *err);
+COHORT_API int cohort_cache_verify(const char *state_dir, int repair, uint64_t *all, uint64_t *bad, cohort_error *err);
+COHORT_API int cohort_cache_remove(const char *state_dir, uint64_t id, uint64_t unused_s, uint64_t *removed,
+                                   cohort_error *err);
+
 /* ---- Sight ---- */
 enum { COHORT_HISTOGRAM_BUCKETS = 16 };
 typedef struct cohort_histogram { /* bucket i counts values <= cohort_histogram_bounds[i]; the last has no bound */
@@ -361,6 +413,15 @@ typedef struct cohort_metrics {
     uint64_t trace_dropped;   /* spans that found the trace's buffer full */
     uint64_t steady_step_us;  /* what an iteration of the rows that decode now takes without prompts, as measured */
     uint64_t prompt_token_ns; /* what one prompt token adds to an iteration, as measured */
+    /* the prefix store */
+    uint64_t cache_lookups, cache_hits; /* admissions that might have taken something, and those that did */
+    uint64_t cache_blocks, cache_snapshots, cache_bytes;                 /* gauges; bytes: held by nothing else */
+    uint64_t cache_evictions, cache_snapshot_evictions, cache_sessions; /* blocks; snapshots; sessions known (gauge) */
+    /* the disk tier */
+    uint64_t disk_blocks, disk_bytes, disk_queued_bytes; /* gauges */
+    uint64_t disk_written, disk_restored, disk_evictions, disk_failures; /* blocks */
+    uint64_t disk_restores;    /* requests that went on from what was on the disk */
+    uint64_t requests_resumed; /* continuations */
 } cohort_metrics;
 
 COHORT_API void cohort_metrics_get(cohort_engine *engine, cohort_metrics *out);

@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "pages/pages.h"
+#include "pages/prefix.h"
 
 enum {
     SCHED_IN_FLIGHT = 2,
@@ -67,6 +67,10 @@ struct sched_tenant {
     uint32_t rows_max; /* rows that run together; 0: no limit of its own */
 };
 
+/* A row's name: index and generation, never 0, never reused while anybody could hold it. */
+typedef uint64_t sched_row;
+static inline uint32_t sched_row_index(sched_row row) { return (uint32_t)row; }
+
 struct sched_config {
     uint32_t rows_max;     /* rows that run together (preparing + running) */
     uint32_t queue_max;    /* places behind them: reserved + waiting + preparing + running <= rows_max + queue_max */
@@ -83,15 +87,18 @@ struct sched_config {
     uint32_t groups;
     struct sched_group group[PAGES_GROUPS_MAX];
     struct pages *pages;                /* borrowed; sized by the caller */
+    struct prefix *prefix;              /* borrowed; on the same pages. NULL: rows share nothing */
+    uint32_t snapshot_stride;           /* windowed groups: a snapshot every so many tokens; 0: none by stride */
+    /* The row's tokens that are known: the prompt, and behind it what it generated and the engine has read; valid until
+     * the next call of anything here. Asked inside sched_plan, sched_commit, sched_finish and sched_loaded, for rows
+     * with a space only. */
+    const int32_t *(*tokens)(void *user, sched_row row, uint32_t *n);
+    void *user;
     const struct sched_tenant *tenants; /* copied; NULL: one of weight 1 */
     uint32_t tenants_n;                 /* at most SCHED_TENANTS_MAX */
 };
 
 struct sched;
-
-/* A row's name: index and generation, never 0, never reused while anybody could hold it. */
-typedef uint64_t sched_row;
-static inline uint32_t sched_row_index(sched_row row) { return (uint32_t)row; }
 
 /* E_ARGUMENT names the field that is out of its bounds. */
 int sched_new(const struct sched_config *config, struct sched **out, cohort_error *err);
@@ -116,6 +123,10 @@ struct sched_request {
     int32_t priority;              /* among its tenant's rows: lower goes first, and is preempted last */
     uint32_t cuts[SCHED_CUTS_MAX]; /* P7: ascending positions, 1 .. prompt_n, at which an item ends exactly */
     uint32_t cuts_n;
+    /* S2: what it may share with; 0: it takes nothing from the prefix store and leaves nothing there. */
+    uint64_t space;
+    uint32_t weight;  /* of what it leaves there, against eviction: 1 .. 16; 0 is 1 */
+    uint32_t resumed; /* T2: generated tokens that are known already; below max_new. Not together with all_outputs */
 };
 
 /* The row joins its tenant's line. E_CONTEXT (prompt_n + max_new > context_max), E_CAPACITY with both numbers in err if
@@ -127,8 +138,9 @@ int sched_fits(const struct sched *s, const struct sched_request *request, cohor
 
 /* Ends a row in any state after RESERVED: a waiting one, or one that no plan in flight names, is gone at once; another
  * is not planned again and turns ENDING until the last such plan is committed. Its pages are given up when it is gone.
- * Ended or unknown rows are ignored. */
-void sched_finish(struct sched *s, sched_row row);
+ * `sound`: its state is what its tokens say, so it goes to the prefix store (S3), up to the tokens that are known; else
+ * everything that it has put there is taken out again (S5). Ended or unknown rows are ignored. */
+void sched_finish(struct sched *s, sched_row row, int sound);
 /* A paused row is not planned (slow reader). It keeps its pages as long as nobody else needs them. */
 void sched_pause(struct sched *s, sched_row row, int paused);
 /* Q4: holds admissions, so that what was admitted drains; rows that were preempted come in again. Kick re-evaluates by
@@ -166,6 +178,31 @@ struct plan {
 int sched_plan(struct sched *s, const struct plan **out);
 /* The oldest plan in flight has run, and took `us` microseconds (0: not known). */
 void sched_commit(struct sched *s, const struct plan *plan, uint32_t us);
+/* The oldest plan in flight did not run. Its rows have no sound state any more: finish them. */
+void sched_abandon(struct sched *s, const struct plan *plan);
+
+/* ---- What a plan wants done before it runs, whether sched_plan returned one or not ---- */
+struct sched_copy {
+    uint32_t group, from, to;
+};
+/* Page copies, in the order in which they must be made, before the plan is launched. 0: none left. */
+int sched_pop_copy(struct sched *s, struct sched_copy *out);
+
+/* A row that was admitted onto a beginning of which parts have no pages, only a copy elsewhere. It is not planned until
+ * sched_loaded; its pages are its own, and named here block by block. */
+struct sched_load_block {
+    prefix_block block;
+    uint32_t groups;                 /* bit g: wanted */
+    uint32_t page[PAGES_GROUPS_MAX]; /* where to */
+};
+struct sched_load {
+    sched_row row;
+    uint32_t n;
+    const struct sched_load_block *blocks; /* in the scheduler's memory until the next sched_plan */
+};
+int sched_pop_load(struct sched *s, struct sched_load *out); /* 0: none left */
+/* ok: every byte is there. Else the caller has made the tree forget the copy that failed, and the row looks again. */
+void sched_loaded(struct sched *s, sched_row row, int ok);
 
 enum row_state sched_row_state(const struct sched *s, sched_row row); /* ROW_FREE for an unknown one */
 /* Rows that are gone, in the order in which they went; popping one frees its place, and the engine forgets its own half
@@ -182,7 +219,9 @@ struct sched_counts {
     uint32_t paused;              /* of those waiting, preparing, running and preempted */
     uint32_t in_flight;           /* plans */
     uint64_t preemptions, redone; /* so far: rows, tokens */
-    uint32_t step_us;             /* P9: an iteration of the rows that run now without prompts; 0: not known */
+    uint32_t following, loading; /* of those preparing: they wait for another row's state, or for a copy */
+    uint64_t cached;             /* so far: prompt tokens that were taken from the store */
+    uint32_t step_us;            /* P9: an iteration of the rows that run now without prompts; 0: not known */
     uint32_t token_ns;            /* P9: what a prompt token adds to it; 0: not known */
 };
 void sched_get_counts(const struct sched *s, struct sched_counts *out);
@@ -191,9 +230,10 @@ struct sched_tenant_counts {
 };
 void sched_get_tenant(const struct sched *s, uint32_t tenant, struct sched_tenant_counts *out);
 struct sched_history {
-    uint32_t preemptions, redone;
+    uint32_t preemptions, redone, cached;
 };
-/* How often a row was preempted, and how many positions it was planned to read again. */
+/* How often a row was preempted, how many positions it was planned to read again, and how many prompt tokens it never
+ * read because they were stored. */
 void sched_get_history(const struct sched *s, sched_row row, struct sched_history *out);
 
 int sched_check(const struct sched *s); /* 1 if every invariant holds (pages_check included); walks everything */
