@@ -72,6 +72,8 @@ void metrics_finish(struct cohort_engine *e, const struct row *row, uint64_t now
         m->requests_timed_out += row->final.error.code == COHORT_E_TIMEOUT;
         break;
     }
+    m->cached_tokens += row->final.stats.cached_tokens;
+    m->requests_resumed += row->request.saved_n > 0;
     add(&m->e2e_s, now_us - row->request.submitted_us);
     pthread_mutex_unlock(&e->metrics_lock);
 }
@@ -102,6 +104,7 @@ void metrics_step(struct cohort_engine *e, const struct metrics_step *step) {
     m->rows_waiting = counts.waiting + counts.preempted;
     m->preemptions = counts.preemptions;
     m->redone_tokens = counts.redone;
+    cache_metrics(e, m);
     m->steady_step_us = counts.step_us;
     m->prompt_token_ns = counts.token_ns;
     m->step_build_us += step->build_us;

@@ -62,14 +62,14 @@ void prefix_free(struct prefix *p); /* the pages go with the pool */
 uint32_t prefix_alloc(struct prefix *p, uint32_t group);
 void prefix_ref(struct prefix *p, uint32_t group, uint32_t page); /* of a page that a row or the tree holds */
 void prefix_unref(struct prefix *p, uint32_t group, uint32_t page);
-uint32_t prefix_used(const struct prefix *p, uint32_t group); /* pages that rows hold, each once */
+uint32_t prefix_used(const struct prefix *p, uint32_t group);                   /* pages that rows hold, each once */
 uint32_t prefix_rows_of(const struct prefix *p, uint32_t group, uint32_t page); /* references that rows hold */
 
 /* ---- Finding ---- */
 struct prefix_match {
-    uint32_t tokens;    /* positions [0, tokens) can be taken from memory */
-    uint32_t cold;      /* >= tokens: if what is elsewhere is fetched. Equal to tokens unless it brings PREFIX_COLD_LEAST */
-    prefix_block block; /* holds position tokens - 1; 0 if tokens is 0 */
+    uint32_t tokens; /* positions [0, tokens) can be taken from memory */
+    uint32_t cold; /* >= tokens: if what is elsewhere is fetched. Equal to tokens unless it brings PREFIX_COLD_LEAST */
+    prefix_block block;      /* holds position tokens - 1; 0 if tokens is 0 */
     prefix_block cold_block; /* holds position cold - 1 */
 };
 /* The longest usable beginning of tokens[0, n): n is the most that may be taken. Changes nothing. */
@@ -86,9 +86,9 @@ uint32_t prefix_take(struct prefix *p, prefix_block block, uint32_t position, ui
 /* Adds the block of tokens[0, n) (1 .. PAGE_TOKENS) behind `parent` (0: the first one of `space`), with the row's page
  * in each group (PAGE_NONE where it has none; a full group's must be there). If the same block is there already its
  * pages win: page[g] is replaced by the tree's, with a reference for the row, and the row's own is let go of (equal
- * tokens have equal bytes); where the tree has no page it takes the row's. A shorter block that is the beginning of this one is
- * replaced by it; one that this is the beginning of is taken instead and nothing is added (page[] then stays as it is).
- * Returns the block; 0: no room (all pinned), or the parent is gone. */
+ * tokens have equal bytes); where the tree has no page it takes the row's. A shorter block that is the beginning of
+ * this one is replaced by it; one that this is the beginning of is taken instead and nothing is added (page[] then
+ * stays as it is). Returns the block; 0: no room (all pinned), or the parent is gone. */
 prefix_block prefix_add(struct prefix *p, uint64_t space, prefix_block parent, const int32_t *tokens, uint32_t n,
                         uint32_t page[]);
 /* Keeps the windowed pages that are needed to go on at any position in `block`. weight >= 1 multiplies the credit. 1:

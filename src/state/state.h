@@ -36,6 +36,7 @@ int state_plan_make(const struct program *program, uint64_t bytes, uint64_t toke
 int state_new(const struct state_plan *plan, struct state **out, cohort_error *err);
 void state_free(struct state *s);
 void *state_arena(struct state *s, uint32_t group); /* NULL if the group has no bytes */
+void *state_page(struct state *s, uint32_t group, uint32_t page);
 /* Copies a page's bytes (copy on write of a partial page). */
 void state_copy(struct state *s, uint32_t group, uint32_t from, uint32_t to);
 
