@@ -403,7 +403,7 @@ typedef struct cohort_metrics {
     uint64_t requests_refused; /* E_BUSY */
     uint64_t prompt_tokens, cached_tokens, generated_tokens;
     uint64_t iterations, iteration_tokens;
-    uint64_t kv_pages_total, kv_pages_used;
+    uint64_t kv_pages_total, kv_pages_used; /* used: by rows. What only the prefix store holds is free for the taking */
     uint32_t rows_running, rows_preparing, rows_waiting;                   /* gauges */
     uint64_t step_build_us, step_forward_us, step_deliver_us, step_gap_us; /* sums over iterations */
     uint64_t last_iteration_us_ago; /* time since the loop last made a step; 0 while idle */
