@@ -47,7 +47,7 @@ static void finish(struct cohort_engine *e, struct row *row, struct row_final *f
     row->final = *final;
     row->finished = 1;
     deadlines_forget(e, row);
-    if (row->sched) sched_finish(e->sched, row->sched);
+    if (row->sched) sched_finish(e->sched, row->sched, final->finish != COHORT_FINISH_ERROR);
     /* Before the event shows: its reader may submit the next request at once. */
     metrics_finish(e, row, now);
     spans_finished(e, row, now);

@@ -93,7 +93,7 @@ static int launch(struct cohort_engine *e, struct iteration **out) {
     *out = it;
     int code = iteration_launch(it, plan);
     if (code == 0) return 1;
-    sched_commit(e->sched, plan, 0);
+    sched_abandon(e->sched, plan);
     return code;
 }
 
