@@ -40,6 +40,7 @@ enum {
     SCHED_TENANTS_MAX = 1024,
     SCHED_WEIGHT_MAX = 1000,
     SCHED_CUTS_MAX = 8,
+    SCHED_KEEP_MAX = 16,      /* weight of what a row leaves in the prefix store */
     SCHED_AHEAD = 128,        /* tokens behind its own that a row is admitted with room for (K3) */
     SCHED_SHORT_PROMPT = 512, /* prompts up to this may stretch an iteration more than long ones (P9) */
     SCHED_PROMPT_LEAST = 8,   /* prompt tokens of an iteration, whatever the target between tokens is (P9) */
@@ -90,8 +91,8 @@ struct sched_config {
     struct prefix *prefix;    /* borrowed; on the same pages. NULL: rows share nothing */
     uint32_t snapshot_stride; /* windowed groups: a snapshot every so many tokens; 0: none by stride */
     /* The row's tokens that are known: the prompt, and behind it what it generated and the engine has read; valid until
-     * the next call of anything here. Asked inside sched_plan, sched_commit, sched_finish and sched_loaded, for rows
-     * with a space only. */
+     * the next call of anything here. Asked inside sched_plan, sched_commit, sched_abandon, sched_finish, sched_pop_load
+     * and sched_loaded, for rows with a space only. */
     const int32_t *(*tokens)(void *user, sched_row row, uint32_t *n);
     void *user;
     const struct sched_tenant *tenants; /* copied; NULL: one of weight 1 */
@@ -125,7 +126,7 @@ struct sched_request {
     uint32_t cuts_n;
     /* S2: what it may share with; 0: it takes nothing from the prefix store and leaves nothing there. */
     uint64_t space;
-    uint32_t weight;  /* of what it leaves there, against eviction: 1 .. 16; 0 is 1 */
+    uint32_t weight;  /* of what it leaves there, against eviction: 1 .. SCHED_KEEP_MAX; 0 is 1 */
     uint32_t resumed; /* T2: generated tokens that are known already; below max_new. Not together with all_outputs */
 };
 
@@ -185,7 +186,8 @@ void sched_abandon(struct sched *s, const struct plan *plan);
 struct sched_copy {
     uint32_t group, from, to;
 };
-/* Page copies, in the order in which they must be made, before the plan is launched. 0: none left. */
+/* Page copies, in the order in which they must be made, before the plan is launched and before a load is begun. 0: none
+ * left. */
 int sched_pop_copy(struct sched *s, struct sched_copy *out);
 
 /* A row that was admitted onto a beginning of which parts have no pages, only a copy elsewhere. It is not planned until
@@ -198,7 +200,7 @@ struct sched_load_block {
 struct sched_load {
     sched_row row;
     uint32_t n;
-    const struct sched_load_block *blocks; /* in the scheduler's memory until the next sched_plan */
+    const struct sched_load_block *blocks; /* in the scheduler's memory until the next sched_pop_load */
 };
 int sched_pop_load(struct sched *s, struct sched_load *out); /* 0: none left */
 /* ok: every byte is there. Else the caller has made the tree forget the copy that failed, and the row looks again. */
