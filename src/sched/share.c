@@ -219,6 +219,7 @@ void sched_share_leave(struct sched *s, struct row *r) {
         if (!r->sealed) store_rest(s, r);
     }
     if (s->has_windows && shares(s, r) && r->block != 0) prefix_keep(s->prefix, r->block, r->weight);
+    r->left = r->unsound ? 0 : r->block;
     sched_share_let_go(s, r);
 }
 
