@@ -34,16 +34,12 @@ static inline uint64_t pages_touched(uint64_t tokens) {
     return tokens == 0 ? 0 : (tokens + PAGE_TOKENS - 2) / PAGE_TOKENS + 1;
 }
 
-/* A row keeps this much more than its window: so the state of a whole block is still there when the tokens of its end
- * become known one iteration late, and a stored prefix can be cut back within its last block. */
-enum { PAGES_WINDOW_SLACK = PAGE_TOKENS };
-
-/* Pages that a row of `tokens` tokens holds at most in a group: all of them, or, with a window, what its window, the
- * slack behind it and the `ahead` tokens that are planned but not yet computed can touch. */
+/* Pages that a row of `tokens` tokens holds at most in a group: all of them, or, with a window, what its window and the
+ * `ahead` tokens that are planned but not yet computed can touch. */
 static inline uint64_t pages_worst(uint32_t window, uint64_t tokens, uint64_t ahead) {
     uint64_t all = (tokens + PAGE_TOKENS - 1) / PAGE_TOKENS;
     if (window == 0) return all;
-    uint64_t some = pages_touched((uint64_t)window - 1 + PAGES_WINDOW_SLACK + ahead);
+    uint64_t some = pages_touched((uint64_t)window - 1 + ahead);
     return some < all ? some : all;
 }
 

@@ -203,7 +203,7 @@ static int request_project(const struct sched *s, const struct sched_request *q,
         if (pages_worst(window, tokens, (uint64_t)SCHED_IN_FLIGHT * c) > total) {
             uint64_t span =
                 (uint64_t)PAGE_TOKENS * (total - 1) + 1; /* the longest that touches `total` pages at most */
-            c = sched_min(c, (uint32_t)((span - (window - 1) - PAGES_WINDOW_SLACK) / SCHED_IN_FLIGHT));
+            c = sched_min(c, (uint32_t)((span - (window - 1) - PAGES_SLACK) / SCHED_IN_FLIGHT));
         }
     }
     *chunk = c;
