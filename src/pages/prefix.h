@@ -118,6 +118,9 @@ struct prefix_view {
     uint32_t where_has; /* bit g: the copy has group g */
 };
 int prefix_get(const struct prefix *p, prefix_block block, struct prefix_view *out); /* 0: gone */
+/* The block of exactly these tokens behind `parent` (0: a first one of the space); 0: none. */
+prefix_block prefix_child(const struct prefix *p, uint64_t space, prefix_block parent, const int32_t *tokens,
+                          uint32_t n);
 
 /* ---- Copies elsewhere ---- */
 /* The next block that has something worth a copy and none of it: page in a full group, or in a windowed one that a
