@@ -18,6 +18,15 @@ static uint32_t kids_of(const struct prefix *p, uint64_t space, const struct blo
     return s == NULL ? NO_BLOCK : s->root;
 }
 
+prefix_block prefix_child(const struct prefix *p, uint64_t space, prefix_block parent, const int32_t *tokens,
+                          uint32_t n) {
+    const struct block *before = parent == 0 ? NULL : parent_for(p, space, parent);
+    if (parent != 0 && before == NULL) return 0;
+    struct near_block nearest = prefix_nearest(p, kids_of(p, space, before), tokens, n, OWN_ANY);
+    const struct block *b = nearest.block;
+    return b != NULL && nearest.common == n && b->n == n ? prefix_name_of(p, b) : 0;
+}
+
 /* The row's page is one that rows hold, and no other block's. */
 static void page_check(const struct prefix *p, const struct block *b, uint32_t group, uint32_t page) {
     uint32_t owner = p->group[group].owner[page];

@@ -134,15 +134,16 @@ static int check_followers(const struct sched *s) {
 
 /* What it says to have in the store is there, and its table names the store's pages. */
 static int check_stored(const struct sched *s, const struct row *r) {
-    struct prefix_view view = {.parent = r->block};
+    struct prefix_view view;
     HOLDS(r->stored <= (r->done + PAGE_TOKENS - 1) / PAGE_TOKENS || r->loading);
     if (!prefix_get(s->prefix, r->block, &view)) return 1; /* nothing, or taken out behind its back */
+    view.parent = r->block;
     for (uint32_t i = r->stored; i-- > 0;) {
         HOLDS(prefix_get(s->prefix, view.parent, &view) && view.index == i && view.space == r->space);
         for (uint32_t g = 0; g < s->config.groups; g++)
             if (i >= r->span[g].first && i < r->span[g].end) HOLDS(view.page[g] == row_table(s, r, g)[i]);
     }
-    return view.parent == 0;
+    return view.parent == 0 || r->stored == 0;
 }
 
 /* ---- Lines and tenants ---- */
