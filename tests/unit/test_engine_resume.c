@@ -84,7 +84,7 @@ static void assert_resumes_everywhere(uint32_t ring_bytes, int pipeline, const c
         }
     cohort_metrics m;
     cohort_metrics_get(engine, &m);
-    assert_true(m.requests_resumed > 10);
+    assert_true(m.requests_resumed >= 2);
     outcome_free(&want);
     run_close(0);
 }
