@@ -65,7 +65,7 @@ struct disk_segments {
 void disk_segments_init(struct disk_segments *s, int folder, int writable, const struct disk_identity *identity,
                         const uint8_t digest[16]);
 void disk_segments_deinit(struct disk_segments *s);
-/* Whether the slot's segment is there, is one of ours and long enough. */
+/* Whether the slot's segment is there, is one of ours and long enough; below 0: an errno that says nothing of that. */
 int disk_segments_has(struct disk_segments *s, uint32_t group, uint32_t slot);
 int disk_segments_read(struct disk_segments *s, uint32_t group, uint32_t slot, void *to);
 int disk_segments_write(struct disk_segments *s, uint32_t group, uint32_t slot, const void *page);

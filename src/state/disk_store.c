@@ -314,7 +314,8 @@ uint64_t disk_page_sum(const void *page, uint64_t bytes, uint64_t chain, uint32_
 
 const char *disk_store_read(struct disk_store *s, const struct disk_entry *entry, uint32_t group, void *to) {
     int error = disk_segments_read(&s->segments, group, entry->slot[group], to);
-    if (error == ENOENT || error == ENODATA || error == EINVAL || error == ELOOP) return "its page is gone";
+    if (error == ENOENT || error == ENODATA || error == EINVAL || error == ELOOP || error == ENXIO)
+        return "its page is gone";
     if (error) return "its page cannot be read";
     uint64_t sum = disk_page_sum(to, s->identity.page_bytes[group], entry->chain, group);
     return sum == entry->sum[group] ? NULL : "a page's checksum does not hold";
