@@ -19,8 +19,8 @@
 #include "base/mem.h"
 
 enum {
-    CHAIN = 12,  /* records of the folder that is damaged */
-    FLIPS = 150, /* of each kind of file */
+    CHAIN = 12, /* records of the folder that is damaged */
+    FLIPS = 80, /* of each kind of file */
     KILLS = 100,
     KILL_LOG = 1 << 14,
     KILL_LIVE = 48, /* records that a killed child keeps at a time */
@@ -67,11 +67,11 @@ static void check_honest(struct disk *d, uint32_t *right, uint32_t *refused) {
     for (uint32_t i = 0; i < list.n; i++) {
         const struct rig_record *r = &list.records[i];
         uint32_t key = (uint32_t)r->id - 1;
-        assert_true(key < CHAIN);
+        assert_true(key <= CHAIN);
         rig_tokens(key, tokens);
         assert_int_equal(r->n, PAGE_TOKENS);
         assert_memory_equal(r->tokens, tokens, sizeof(tokens));
-        assert_true(r->parent == (key == CHAIN / 2 ? 1 : key));
+        assert_true(r->parent == (key == CHAIN / 2 ? 1 : key == CHAIN ? CHAIN - 1 : key));
         assert_string_equal(r->space, key ? "" : "tenant");
         for (uint32_t g = 0; g < 2; g++) {
             if (!(r->groups >> g & 1)) continue;
@@ -391,8 +391,7 @@ static void damaged_log(void **state) {
         struct disk *d = rig_open(folder, PLENTY);
         disk_remove(d, CHAIN);
         if (rig_barrier(d)) _exit(1);
-        uint64_t id = rig_write(d, CHAIN - 1, "", CHAIN, RIG_BOTH); /* into the slot that became free, under a new id */
-        disk_remove(d, id);
+        rig_write(d, CHAIN - 1, "", CHAIN, RIG_BOTH); /* into the slots that became free */
         if (rig_barrier(d)) _exit(1);
         kill(getpid(), SIGKILL);
     }
@@ -403,6 +402,7 @@ static void damaged_log(void **state) {
     uint32_t seen[3] = {0};
     flip_one_kind(folder, "index.db-wal", &random, seen);
     print_message("index.db-wal: %u whole, %u with losses, %u refused\n", seen[0], seen[1], seen[2]);
+    assert_true(seen[1] > 0 && seen[2] == 0); /* a frame that does not hold ends the log */
 }
 
 /* ---- Disks that are full, or not writable ---- */
@@ -529,9 +529,9 @@ static void folder_vanishes(void **state) {
         int barrier = rig_barrier(d);
         if (!code) code = barrier;
     }
-    int lines = rig_lines(copy, "cohort: state-dir");
-    assert_true(code == COHORT_E_CLOSED || code == COHORT_E_IO);
-    assert_true(lines == 1 || lines == 2);
+    int lines = rig_lines(copy, "its lock or its index was taken away; nothing is stored any more");
+    assert_int_equal(code, COHORT_E_CLOSED);
+    assert_int_equal(lines, 1);
     assert_int_equal(rig_read(d, id, 1, 1), 0); /* the file is still open */
     disk_close(d);
 }
