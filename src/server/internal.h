@@ -13,8 +13,9 @@
 #include "server/pool.h"
 #include "server/report.h"
 #include "server/server.h"
+#include "server/stored.h"
 
-enum { ID_BUCKETS = 4096 };
+enum { ID_BUCKETS = 4096, SERVER_JSON_FLAGS = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES };
 
 struct server {
     struct server_options options;
@@ -30,6 +31,15 @@ struct server {
     _Atomic(cohort_engine *) new_engine;
     _Atomic int aborted;
     struct call *calls;
+    struct journal *journal;   /* NULL: nothing is stored */
+    struct pool *journal_pool; /* one thread, which waits for the journal's disk */
+    struct event *journal_readable;
+    char identity[80]; /* of what answers follow from beside the request */
+    struct stored *stored_by_id[STORED_BUCKETS], *stored_by_number[STORED_BUCKETS];
+    struct stored *waiting_first, *waiting_last; /* recovered calls without places */
+    unsigned loading_n;
+    struct reader *readers;
+    unsigned readers_n;
     struct choice *by_id[ID_BUCKETS];
     uint64_t calls_open, calls_started;
     uint64_t replies_open; /* made, not all sent */
@@ -48,6 +58,7 @@ void reply_error(struct evhttp_request *http, const cohort_error *error);
 void reply_status(struct evhttp_request *http, int status, const char *type, const char *message);
 /* The JSON of an error, for streams. */
 int error_json(struct buf *out, const cohort_error *error);
+int error_status(const cohort_error *error);
 
 void server_map_add(struct server *server, struct choice *choice);
 void server_map_remove(struct server *server, struct choice *choice);

@@ -43,7 +43,7 @@ static int add_usage(const struct call *call, struct buf *out) {
 static int add_head(const struct call *call, struct buf *out, const char *object) {
     int rc = buf_addf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", call->id, object,
                       (long long)call->created);
-    const char *name = call->server->options.model_name;
+    const char *name = call->model_name;
     if (!rc) rc = buf_json_string(out, name, strlen(name));
     cohort_model_info info;
     cohort_model_get_info(call->server->model, &info);
@@ -88,6 +88,7 @@ static const struct known_field common_fields[] = {
     {"timeout_ms", FIELD_READ, NULL},
     {"t_max_predict_ms", FIELD_READ, NULL},
     {"priority", FIELD_READ, NULL},
+    {"store", FIELD_READ, NULL},
     {"user", FIELD_NEUTRAL, NULL},
     {"logit_bias", FIELD_REFUSED, "{}"},
     {"frequency_penalty", FIELD_REFUSED, "0"},
@@ -109,7 +110,6 @@ static const struct known_field chat_fields[] = {
     {"safety_identifier", FIELD_NEUTRAL, NULL},
     {"prompt_cache_key", FIELD_NEUTRAL, NULL},
     {"parallel_tool_calls", FIELD_NEUTRAL, NULL},
-    {"store", FIELD_REFUSED, "false"},
     {"service_tier", FIELD_REFUSED, "\"auto\""},
     {"tools", FIELD_REFUSED, "[]"},
     {"tool_choice", FIELD_REFUSED, "\"none\""},
@@ -130,8 +130,8 @@ static int check_known(struct call *call, const json_t *body, const struct known
     char unknown[512];
     const struct known_list lists[] = {{common_fields, COUNT(common_fields)}, {fields, n}};
     int rc = params_known(body, lists, COUNT(lists), unknown, sizeof unknown, err);
-    if (unknown[0])
-        evhttp_add_header(evhttp_request_get_output_headers(call->http), "X-Cohort-Unknown-Fields", unknown);
+    if (unknown[0] && call->sink.http)
+        evhttp_add_header(evhttp_request_get_output_headers(call->sink.http), "X-Cohort-Unknown-Fields", unknown);
     return rc;
 }
 

@@ -162,6 +162,7 @@ int params_common(struct call *call, const json_t *body, cohort_error *err) {
     p->max_tokens = UINT32_MAX;
     p->n = 1;
     p->logprobs = -1;
+    p->store = -1;
     cohort_request defaults;
     cohort_request_defaults(&defaults);
     p->sampling = defaults.sampling;
@@ -176,6 +177,7 @@ int params_common(struct call *call, const json_t *body, cohort_error *err) {
     if (!rc) rc = read_stops(p, body, err);
     if (!rc) rc = read_stop_ids(call, body, err);
     if (!rc) rc = field_bool(body, "ignore_eos", &p->ignore_eos, err);
+    if (!rc) rc = field_bool(body, "store", &p->store, err);
     if (!rc) rc = field_integer(body, "priority", -COHORT_PRIORITY_MAX, COHORT_PRIORITY_MAX, &priority, err);
     if (!rc) rc = field_integer(body, "n", 1, SERVER_CHOICES_MAX, &n, err);
     if (!rc) rc = field_integer(body, "max_tokens", 1, INT32_MAX, &max_tokens, err);
