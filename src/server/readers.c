@@ -183,17 +183,26 @@ static void read_result(struct pool_job *job) {
     journal_part(r->server->journal, r->number, JOURNAL_RESULT, &r->batch, &r->error);
 }
 
+/* `result` as the one body, or as the end of a stream that broke. */
+static void send_result(struct reader *r, int status, const struct buf *result) {
+    if (r->whole) {
+        sink_json(&r->sink, status & STORED_STATUS, result->data, result->len);
+    } else {
+        sink_event(&r->sink, 0, result->data, result->len);
+        sink_end_stream(&r->sink);
+    }
+    reader_free(r);
+}
+
 static void result_was_read(struct pool_job *job) {
     struct reader *r = (struct reader *)job;
     if (came_back(r)) return;
     if (r->error.code == COHORT_E_NOT_FOUND) was_streamed(&r->error);
     cohort_error error = r->error;
-    if (error.code) {
+    if (error.code)
         answer_error(r, &error);
-    } else {
-        sink_json(&r->sink, r->stream.status, r->batch.data, r->batch.len);
-        reader_free(r);
-    }
+    else
+        send_result(r, r->stream.status, &r->batch);
 }
 
 static void feed_whole(struct reader *r) {
@@ -210,8 +219,20 @@ static void feed_whole(struct reader *r) {
             answer_error(r, &error);
             return;
         }
-        sink_json(&r->sink, s->status, s->result.data, s->result.len);
+        send_result(r, s->status, &s->result);
+    }
+}
+
+/* All numbered events were sent. */
+static void finish(struct reader *r) {
+    const struct stored *s = r->stored;
+    if (!((s ? s->status : r->stream.status) & STORED_BROKEN)) {
+        sink_end_stream(&r->sink);
         reader_free(r);
+    } else if (s) {
+        send_result(r, s->status, &s->result);
+    } else {
+        give_to_pool(r, read_result, result_was_read);
     }
 }
 
@@ -233,8 +254,7 @@ static void feed(struct reader *r) {
             give_to_pool(r, read_batch, batch_was_read);
             return;
         } else {
-            sink_end_stream(&r->sink);
-            reader_free(r);
+            finish(r);
             return;
         }
     }
@@ -277,7 +297,7 @@ void readers_cut(struct stored *s, const cohort_error *error) {
 /* Everything that was to be sent was sent, and is known: what reconnects by itself shall stop (204). */
 static int is_over(const struct reader *r) {
     const struct stored *s = r->stored;
-    if (r->whole) return 0;
+    if (r->whole || (s ? s->status : r->stream.status) & STORED_BROKEN) return 0;
     return s ? s->state == STORED_ENDED && r->at >= s->events_n : r->at >= r->stream.events;
 }
 

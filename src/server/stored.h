@@ -30,7 +30,11 @@ enum {
     STORED_LOADING_MAX = 4, /* recovered calls that are read from the journal at one time */
     STORED_TRIES_MAX = 20,  /* starts that a call is taken up again in, without a step ahead */
     STORED_COMMIT_S = 20,   /* a disk that takes longer for a commit counts as failed */
-    STORED_BUCKETS = 1024
+    STORED_BUCKETS = 1024,
+    /* A bit beside the status of a call that failed after it was taken up again: nobody knows how many events its
+     * clients were told before the crash, so the error has no number, and whoever asks is told it. */
+    STORED_BROKEN = 1 << 12,
+    STORED_STATUS = STORED_BROKEN - 1
 };
 
 /* What one choice has said and its turn has not come for. */
@@ -98,7 +102,7 @@ void stored_run(struct stored *s);
 void stored_submitted(struct stored *s, const cohort_error *error);
 /* Reads what the choices have to say. May free the call, and s. */
 void stored_pump(struct stored *s);
-/* Ends with the error as its last event. */
+/* Ends with the error as its last event; a recovered call's has no number. */
 void stored_fail(struct stored *s, const cohort_error *error);
 /* Ends here, unfinished, for the next start to go on with. Its readers' streams end without [DONE]. */
 void stored_suspend(struct stored *s);

@@ -203,17 +203,18 @@ static void end(struct stored *s, int status) {
 void stored_fail(struct stored *s, const cohort_error *error) {
     cohort_error none = {0};
     struct buf piece = {0};
+    int status = error_status(error);
     buf_clear(&s->result);
-    /* What was there stays; the error comes behind it. */
-    if (s->events_n < s->before_n) s->events_n = s->base = s->events_safe = s->before_n;
-    s->before_n = 0;
-    if (error_json(&piece, error) == 0) {
-        s->log.max = 0;
+    if (error_json(&piece, error) == 0) buf_add(&s->result, piece.data, piece.len);
+    if (s->recovered) {
+        status |= STORED_BROKEN;
+        if (s->events_n < s->before_n) s->events_n = s->base = s->events_safe = s->before_n;
+    } else {
+        s->log.max = 0; /* there is always room for it */
         add_event(s, &piece, &none);
-        buf_add(&s->result, piece.data, piece.len);
     }
     buf_free(&piece);
-    end(s, error_status(error));
+    end(s, status);
 }
 
 static int whole_body(struct stored *s, struct buf *out) {
