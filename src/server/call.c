@@ -204,11 +204,20 @@ void call_cancel(struct call *call) {
 
 /* ---- the helper's part ---- */
 
+static int chat_ids(struct call *call, struct prompt *prompt, cohort_error *err) {
+    const struct params *p = &call->params;
+    cohort_turn *turns;
+    size_t turns_n;
+    int rc = cohort_chat_render_turns(call->server->model, p->messages, strlen(p->messages), 1, &prompt->ids,
+                                      &prompt->ids_n, &turns, &turns_n, err);
+    if (!rc) cache_borders(turns, turns_n, prompt->ids_n, &call->params.cache);
+    cohort_free(turns);
+    return rc;
+}
+
 static int prompt_ids(struct call *call, struct prompt *prompt, cohort_error *err) {
     const cohort_model *model = call->server->model;
-    if (call->params.messages)
-        return cohort_chat_render(model, call->params.messages, strlen(call->params.messages), 1, &prompt->ids,
-                                  &prompt->ids_n, err);
+    if (call->params.messages) return chat_ids(call, prompt, err);
     if (!prompt->text) return 0;
     int rc =
         cohort_tokenize(model, prompt->text, prompt->text_len, COHORT_TOKENIZE_BOS, &prompt->ids, &prompt->ids_n, err);
@@ -250,6 +259,7 @@ static int submit_choice(struct call *call, struct choice *choice, const struct 
     request.timeout_ms = timeout_ms;
     request.max_predict_ms = p->max_predict_ms;
     request.priority = p->priority;
+    cache_fill(&p->cache, &request);
     request.user = choice;
     if (call->stored && (code = stored_resume(call->stored, choice, &request, err)) != 0) return code;
     cohort_ticket ticket = choice->ticket;

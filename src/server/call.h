@@ -1,6 +1,6 @@
 /* One HTTP request that generates: its parameters, its choices (each a request to the engine) and how its reply is
  * written. All of it belongs to the loop's thread, except between pool_add and the job's `done`, when a helper has
- * `prompts`, `choices` and `error` to itself.
+ * `prompts`, `choices`, `params` and `error` to itself.
  *
  *   parse (loop) -> reserve (loop) -> tokenise + submit (helper) -> stream or collect (loop) -> reply -> free
  *
@@ -16,6 +16,7 @@
 #include <jansson.h>
 
 #include "base/buf.h"
+#include "server/cache.h"
 #include "server/glance.h"
 #include "server/pool.h"
 #include "server/server.h"
@@ -61,6 +62,7 @@ struct params {
     size_t stops_n;
     int32_t stop_ids[COHORT_STOP_IDS_MAX];
     size_t stop_ids_n;
+    struct cache_params cache;
     char *messages; /* chat: JSON text of the messages, owned */
 };
 

@@ -23,9 +23,10 @@ struct server {
     struct evhttp *http;
     struct evhttp_bound_socket *socket;
     struct event *engine_readable, *tick, *attached, *term, *interrupt;
-    struct pool *pool;
-    struct keys *keys;   /* NULL: everybody is tenant 0 */
-    cohort_model *model; /* NULL while loading */
+    struct pool *pool;     /* tokenises */
+    struct pool *sessions; /* waits for the disk (sessions.h) */
+    struct keys *keys;     /* NULL: everybody is tenant 0 */
+    cohort_model *model;   /* NULL while loading */
     cohort_engine *engine;
     _Atomic(cohort_model *) new_model;
     _Atomic(cohort_engine *) new_engine;
@@ -42,7 +43,8 @@ struct server {
     unsigned readers_n;
     struct choice *by_id[ID_BUCKETS];
     uint64_t calls_open, calls_started;
-    uint64_t replies_open; /* made, not all sent */
+    uint64_t replies_open; /* made or owed by a session's job, not all sent */
+    int session_jobs;
     int draining, stopping;
     int64_t drain_until_s;
     int64_t failed_s; /* when the engine was seen not to go on; 0: it does */
@@ -62,6 +64,9 @@ int error_status(const cohort_error *error);
 
 void server_map_add(struct server *server, struct choice *choice);
 void server_map_remove(struct server *server, struct choice *choice);
+
+/* Whose request it is; -1: nobody's who may ask. */
+int server_tenant_of(const struct server *server, struct evhttp_request *http);
 
 /* The Prometheus text of /metrics. */
 int metrics_text(struct server *server, struct buf *out);

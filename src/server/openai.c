@@ -89,6 +89,11 @@ static const struct known_field common_fields[] = {
     {"t_max_predict_ms", FIELD_READ, NULL},
     {"priority", FIELD_READ, NULL},
     {"store", FIELD_READ, NULL},
+    {"cache_prompt", FIELD_READ, NULL},
+    {"cache_salt", FIELD_READ, NULL},
+    {"cache_session_id", FIELD_READ, NULL},
+    {"id_slot", FIELD_READ, NULL},
+    {"prompt_cache_key", FIELD_NEUTRAL, NULL},
     {"user", FIELD_NEUTRAL, NULL},
     {"logit_bias", FIELD_REFUSED, "{}"},
     {"frequency_penalty", FIELD_REFUSED, "0"},
@@ -97,10 +102,8 @@ static const struct known_field common_fields[] = {
 };
 
 static const struct known_field completion_fields[] = {
-    {"prompt", FIELD_READ, NULL},
-    {"best_of", FIELD_REFUSED, "1"},
-    {"echo", FIELD_REFUSED, "false"},
-    {"suffix", FIELD_REFUSED, "\"\""},
+    {"prompt", FIELD_READ, NULL},     {"snapshot_at", FIELD_READ, NULL}, {"best_of", FIELD_REFUSED, "1"},
+    {"echo", FIELD_REFUSED, "false"}, {"suffix", FIELD_REFUSED, "\"\""},
 };
 
 static const struct known_field chat_fields[] = {
@@ -108,7 +111,6 @@ static const struct known_field chat_fields[] = {
     {"top_logprobs", FIELD_READ, NULL},
     {"metadata", FIELD_NEUTRAL, NULL},
     {"safety_identifier", FIELD_NEUTRAL, NULL},
-    {"prompt_cache_key", FIELD_NEUTRAL, NULL},
     {"parallel_tool_calls", FIELD_NEUTRAL, NULL},
     {"service_tier", FIELD_REFUSED, "\"auto\""},
     {"tools", FIELD_REFUSED, "[]"},
@@ -178,6 +180,7 @@ static size_t completions_text_bytes(const struct glance *glance) { return glanc
 static int completions_parse(struct call *call, const json_t *body, cohort_error *err) {
     int rc = check_known(call, body, completion_fields, COUNT(completion_fields), err);
     if (!rc) rc = params_common(call, body, err);
+    if (!rc) rc = cache_read_snapshots(body, &call->params.cache, err);
     if (rc) return rc;
     if (call->params.max_tokens == UINT32_MAX) call->params.max_tokens = 16; /* the API's default */
     int64_t logprobs = -1;

@@ -20,8 +20,10 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "server/internal.h"
+#include "server/params.h"
 #include "server/readers.h"
 #include "server/recover.h"
+#include "server/sessions.h"
 
 enum { READY_BATCH = 256, STUCK_US = 120 * 1000 * 1000 };
 
@@ -47,8 +49,7 @@ static struct choice *map_find(struct server *server, cohort_id id) {
 
 /* ---- routes ---- */
 
-/* Whose request it is; -1: nobody's who may ask. */
-static int tenant_of(const struct server *server, struct evhttp_request *http) {
+int server_tenant_of(const struct server *server, struct evhttp_request *http) {
     if (!server->keys) return 0;
     struct evkeyvalq *headers = evhttp_request_get_input_headers(http);
     const char *bearer = evhttp_find_header(headers, "Authorization");
@@ -76,7 +77,7 @@ static int check_body(const struct server *server, const struct dialect *dialect
 
 static void route_generate(struct server *server, struct evhttp_request *http, const struct dialect *dialect) {
     struct evbuffer *input = evhttp_request_get_input_buffer(http);
-    struct arrival arrival = {.tenant = (uint32_t)tenant_of(server, http), .read_us = clock_us()};
+    struct arrival arrival = {.tenant = (uint32_t)server_tenant_of(server, http), .read_us = clock_us()};
     cohort_error error = {0};
     traceparent_accept(http, &arrival.trace);
     if (check_body(server, dialect, input, &error) != 0) {
@@ -84,19 +85,8 @@ static void route_generate(struct server *server, struct evhttp_request *http, c
         reply_error(http, &error);
         return;
     }
-    size_t len = evbuffer_get_length(input);
-    const char *bytes = (const char *)evbuffer_pullup(input, -1);
-    json_error_t where;
-    json_t *body = json_loadb(len ? bytes : "", len, SERVER_JSON_FLAGS, &where);
-    if (!json_is_object(body)) {
-        char message[256];
-        if (body)
-            snprintf(message, sizeof message, "the body must be a JSON object");
-        else
-            snprintf(message, sizeof message, "the body is not JSON that can be read: line %d, column %d: %s",
-                     where.line, where.column, where.text);
-        json_decref(body);
-        err_set(&error, COHORT_E_ARGUMENT, NULL, "%s", message);
+    json_t *body;
+    if (params_body(input, &body, &error) != 0) {
         reply_error(http, &error);
         return;
     }
@@ -190,7 +180,7 @@ static void route_metrics(struct server *server, struct evhttp_request *http) {
     buf_free(&text);
 }
 
-/* Everything needs the key unless `open`. */
+/* Everything needs the key unless `open`. A path that ends in "/" is that of all below it. */
 static const struct route {
     const char *path;
     enum evhttp_cmd_type method;
@@ -203,12 +193,19 @@ static const struct route {
     {"/v1/models", EVHTTP_REQ_GET, 0, 0, 1, route_models},
     {"/v1/completions", EVHTTP_REQ_POST, 0, 0, 0, route_completions},
     {"/v1/chat/completions", EVHTTP_REQ_POST, 0, 0, 0, route_chat},
+    {SESSIONS_SLOTS, EVHTTP_REQ_POST, 0, 0, 0, sessions_slot},
+    {SESSIONS_NAMED, EVHTTP_REQ_POST, 0, 0, 0, sessions_named},
 };
+
+static int is_at(const struct route *route, const char *path) {
+    size_t n = strlen(route->path);
+    return strncmp(path, route->path, n) == 0 && (path[n] == 0 || route->path[n - 1] == '/');
+}
 
 static void dispatch(struct server *server, struct evhttp_request *http, const struct route *route) {
     enum evhttp_cmd_type method = evhttp_request_get_command(http);
     int allowed = method == route->method || (method == EVHTTP_REQ_HEAD && route->method == EVHTTP_REQ_GET);
-    if (!route->open && tenant_of(server, http) < 0) {
+    if (!route->open && server_tenant_of(server, http) < 0) {
         reply_status(http, 401, "authentication_error", "missing or wrong API key");
     } else if (!allowed) {
         evhttp_add_header(evhttp_request_get_output_headers(http), "Allow",
@@ -233,7 +230,7 @@ static void route_stream(struct server *server, struct evhttp_request *http, con
     } else if (!server->engine) {
         reply_status(http, 503, "server_error", "Loading model");
     } else {
-        readers_route(server, http, (uint32_t)tenant_of(server, http), id);
+        readers_route(server, http, (uint32_t)server_tenant_of(server, http), id);
     }
 }
 
@@ -247,11 +244,11 @@ static void on_request(struct evhttp_request *http, void *argument) {
     if (descriptors_scarce(bufferevent_getfd(evhttp_connection_get_bufferevent(evhttp_request_get_connection(http)))))
         evhttp_add_header(evhttp_request_get_output_headers(http), "Connection", "close");
     for (size_t i = 0; path && i < sizeof routes / sizeof routes[0]; i++)
-        if (strcmp(path, routes[i].path) == 0) {
+        if (is_at(&routes[i], path)) {
             dispatch(server, http, &routes[i]);
             return;
         }
-    if (tenant_of(server, http) < 0)
+    if (server_tenant_of(server, http) < 0)
         reply_status(http, 401, "authentication_error", "missing or wrong API key");
     else if (path && server->engine && strncmp(path, models, sizeof models - 1) == 0)
         route_model(server, http, path + sizeof models - 1);
@@ -386,7 +383,9 @@ static int make_events(struct server *server) {
     server->term = evsignal_new(server->base, SIGTERM, on_signal, server);
     server->interrupt = evsignal_new(server->base, SIGINT, on_signal, server);
     server->pool = pool_new(server->base, SERVER_HELPERS);
-    if (!server->tick || !server->attached || !server->term || !server->interrupt || !server->pool) return -1;
+    server->sessions = pool_new(server->base, 1);
+    if (!server->tick || !server->attached || !server->term || !server->interrupt || !server->pool || !server->sessions)
+        return -1;
     return event_add(server->tick, &second) || event_add(server->term, NULL) || event_add(server->interrupt, NULL);
 }
 
@@ -482,6 +481,7 @@ void server_close(struct server *server) {
     server->stopping = 1;
     pool_free(server->pool); /* helpers first: their calls come back */
     pool_free(server->journal_pool);
+    pool_free(server->sessions);
     if (server->http) evhttp_free(server->http); /* closes connections: their calls are freed by the close callbacks */
     while (server->calls) call_free(server->calls); /* stored ones have no connection */
     recover_close(server);
