@@ -129,17 +129,6 @@ static int read_name(struct evhttp_request *http, struct session_job *job, cohor
     return rc;
 }
 
-static int check_places(const struct server *server, enum action action, cohort_error *err) {
-    cohort_engine_options engine;
-    cohort_engine_get_options(server->engine, &engine);
-    if (action != ERASE && !engine.state_dir)
-        return err_set(err, COHORT_E_UNSUPPORTED, "state-dir",
-                       "this server keeps nothing on disk: it needs --state-dir");
-    if (server->session_jobs >= SESSIONS_JOBS_MAX)
-        return err_set(err, COHORT_E_BUSY, NULL, "%d calls about sessions wait already", SESSIONS_JOBS_MAX);
-    return 0;
-}
-
 /* `job` has the session's name. Owned from here on. */
 static void start(struct session_job *job) {
     struct server *server = job->server;
@@ -147,7 +136,8 @@ static void start(struct session_job *job) {
     struct evhttp_request *http = job->sink.http;
     int rc = read_action(http, &job->action, &error);
     if (!rc && job->action != ERASE) rc = read_name(http, job, &error);
-    if (!rc) rc = check_places(server, job->action, &error);
+    if (!rc && server->session_jobs >= SESSIONS_JOBS_MAX)
+        rc = err_set(&error, COHORT_E_BUSY, NULL, "%d calls about sessions wait already", SESSIONS_JOBS_MAX);
     if (!rc) rc = sink_watch(&job->sink, &error);
     if (rc) {
         sink_error(&job->sink, &error);
