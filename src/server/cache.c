@@ -48,7 +48,7 @@ int cache_read_snapshots(const json_t *body, struct cache_params *out, cohort_er
 /* The turns' ends that are worth a place: *last of them, in ascending order. A conversation comes again with the next
  * user's turn, or with another text in one of its last ones. */
 static size_t choose_ends(const cohort_turn *turns, size_t n, size_t ends[CACHE_BORDERS_MAX]) {
-    size_t systems = 0, users[CACHE_BORDERS_MAX - 1], users_n = 0, chosen = 0;
+    size_t systems = 0, users[CACHE_BORDERS_MAX - 1] = {0}, users_n = 0, chosen = 0;
     while (systems < n && turns[systems].role == COHORT_ROLE_SYSTEM) systems++;
     for (size_t i = n; i > 1 && users_n < CACHE_BORDERS_MAX - 1; i--)
         if (turns[i - 1].role == COHORT_ROLE_USER) users[users_n++] = turns[i - 2].end;
