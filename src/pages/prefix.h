@@ -124,8 +124,9 @@ prefix_block prefix_child(const struct prefix *p, uint64_t space, prefix_block p
 
 /* ---- Copies elsewhere ---- */
 /* The next block that has something worth a copy and none of it: page in a full group, or in a windowed one that a
- * snapshot keeps; *groups: which. Parents come before children. 0: none left. Each is told once for each group. Without
- * full groups, a block that has nothing, but stands before one that has, is told with no groups. */
+ * snapshot keeps; *groups: which. Parents come before children. 0: none left. Each is told once for each group, and not
+ * for one that it had a copy of before (so a parent may have none any more: what is behind it cannot be found by copies
+ * then). Without full groups, a block that has nothing, but stands before one that has, is told with no groups. */
 prefix_block prefix_next_fresh(struct prefix *p, uint32_t *groups);
 /* The block has a copy: of these groups, and those told before under the same name. 0: it is gone. */
 int prefix_set_where(struct prefix *p, prefix_block block, uint64_t where, uint32_t groups);

@@ -371,6 +371,21 @@ static void snapshots_keep_exactly_their_window(void **state) {
     end();
 }
 
+/* One can go on right before the snapshot's block, and anywhere in it, but nowhere earlier. */
+static void every_window_is_kept_whole(void **state) {
+    static const uint32_t window[] = {1, 2, 31, 32, 33, 34, 63, 64, 65, 66, 97, 400};
+    static const uint32_t kept[] = {2, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 10};
+    for (size_t i = 0; i < sizeof window / sizeof *window; i++) {
+        begin(2, (uint32_t[]){window[i], 0}, (uint32_t[]){20, 20}, 20);
+        const int32_t *t = seq(1, 320);
+        store(t, 300, 1);
+        assert_int_equal(counts().idle[0], kept[i]);
+        for (uint32_t n = 288; n <= 300; n++) assert_int_equal(find(t, n).tokens, n);
+        assert_int_equal(find(t, 256).tokens, window[i] == 400 ? 256 : 0);
+        end();
+    }
+}
+
 static void pins_hold_a_block_and_all_before_it(void **state) {
     begin_full(4, 8);
     const int32_t *t = seq(1, 96);
@@ -467,6 +482,20 @@ static void leaves_go_first_and_those_used_longest_ago(void **state) {
     assert_int_equal(find(a, 96).tokens, 96);
     assert_int_equal(find(b, 96).tokens, 0);
     assert_int_equal(counts().evicted, 3);
+    end();
+}
+
+/* A row holds the page of a block, but not of the one before it, and pinned neither. */
+static void an_idle_page_before_one_in_use_is_found(void **state) {
+    begin_full(2, 20);
+    const int32_t *t = seq(1, 64);
+    prefix_block last = store(t, 64, 0);
+    uint32_t table[2], partial;
+    prefix_take(p, last, 64, 0, table, &partial);
+    prefix_unref(p, 0, table[0]);
+    assert_int_equal(prefix_alloc(p, 0), table[0]);
+    assert_int_equal(prefix_rows_of(p, 0, table[1]), 1);
+    assert_int_equal(prefix_alloc(p, 0), PAGE_NONE);
     end();
 }
 
@@ -765,11 +794,13 @@ int main(void) {
         cmocka_unit_test(a_longer_block_replaces_its_beginning),
         cmocka_unit_test(nothing_is_stored_behind_what_cannot_carry_it),
         cmocka_unit_test(snapshots_keep_exactly_their_window),
+        cmocka_unit_test(every_window_is_kept_whole),
         cmocka_unit_test(pins_hold_a_block_and_all_before_it),
         cmocka_unit_test(removal_takes_all_behind_and_leaves_rows_their_pages),
         cmocka_unit_test(names_are_never_found_again),
         cmocka_unit_test(more_spaces_than_places_push_out_the_one_used_longest_ago),
         cmocka_unit_test(leaves_go_first_and_those_used_longest_ago),
+        cmocka_unit_test(an_idle_page_before_one_in_use_is_found),
         cmocka_unit_test(hot_prefixes_survive_a_scan),
         cmocka_unit_test(weight_holds_longer),
         cmocka_unit_test(a_snapshot_far_from_its_predecessor_survives_a_near_one),
