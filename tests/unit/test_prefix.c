@@ -211,6 +211,21 @@ static void the_longest_beginning_is_found_token_by_token(void **state) {
     end();
 }
 
+static void a_block_is_found_by_exactly_its_tokens(void **state) {
+    begin_full(20, 20);
+    const int32_t *t = seq(1, 100);
+    prefix_block last = store(t, 74, 0), middle = view_of(last).parent, first = view_of(middle).parent;
+    assert_true(prefix_child(p, SPACE, 0, t, 32) == first);
+    assert_true(prefix_child(p, SPACE, first, t + 32, 32) == middle);
+    assert_true(prefix_child(p, SPACE, middle, t + 64, 10) == last);
+    assert_true(prefix_child(p, SPACE, middle, t + 64, 9) == 0);
+    assert_true(prefix_child(p, SPACE, middle, t + 64, 11) == 0);
+    assert_true(prefix_child(p, SPACE, last, t + 74, 10) == 0);
+    assert_true(prefix_child(p, SPACE + 1, 0, t, 32) == 0);
+    assert_true(prefix_child(p, SPACE + 1, first, t + 32, 32) == 0);
+    end();
+}
+
 /* One of many siblings has the most in common, wherever it stands among them. */
 static void siblings_are_told_apart(void **state) {
     begin_full(300, 300);
@@ -786,6 +801,7 @@ int main(void) {
         cmocka_unit_test(every_failing_allocation_is_survived),
         cmocka_unit_test(nothing_is_allocated_after_the_start),
         cmocka_unit_test(the_longest_beginning_is_found_token_by_token),
+        cmocka_unit_test(a_block_is_found_by_exactly_its_tokens),
         cmocka_unit_test(siblings_are_told_apart),
         cmocka_unit_test(a_window_is_exact_to_the_token),
         cmocka_unit_test(a_cut_takes_the_sibling_that_has_everything),

@@ -123,6 +123,7 @@ static void known_refresh(struct world *w) {
         HOLDS(w, view.index == (k->n - 1) / PAGE_TOKENS && view.index * PAGE_TOKENS + view.n == k->n);
         HOLDS(w, memcmp(view.tokens, &k->tokens[view.index * PAGE_TOKENS], view.n * sizeof(int32_t)) == 0);
         HOLDS(w, (view.parent == 0) == (view.index == 0));
+        HOLDS(w, prefix_child(w->p, view.space, view.parent, view.tokens, view.n) == k->name);
         i++;
     }
 }
