@@ -25,6 +25,8 @@ import httpx
 from conftest import BINARY, MODEL, TIMEOUT_S, Server
 
 IDS = re.compile(r"(chatcmpl|cmpl)-[0-9a-f]{24}")
+# One for all: making a client takes longer than most calls.
+HTTP = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0), timeout=TIMEOUT_S)
 FLAGS = ("-c", 1000, "-np", 8, "--queue", 256)
 
 
@@ -110,7 +112,7 @@ class Party:
         while True:
             try:
                 if not body.get("stream"):
-                    reply = httpx.post(url + path, json=body, timeout=TIMEOUT_S)
+                    reply = HTTP.post(url + path, json=body, timeout=TIMEOUT_S)
                     if reply.status_code == 200:
                         self.check("body", index, normal(reply.text), self.expected[index][1])
                     return url
@@ -118,7 +120,7 @@ class Party:
                     request = {"method": "POST", "url": url + path, "json": body}
                 else:
                     request = {"method": "GET", "url": f"{url}/v1/streams/{stream}", "headers": {"Last-Event-ID": str(len(events))}}
-                with httpx.stream(**request, timeout=TIMEOUT_S) as reply:
+                with HTTP.stream(**request, timeout=TIMEOUT_S) as reply:
                     if reply.status_code in (429, 503):
                         time.sleep(0.05)
                         continue
@@ -146,14 +148,14 @@ class Party:
         for index, (path, body) in enumerate(self.made):
             events, whole = [], None
             if body.get("stream"):
-                with httpx.stream("POST", server.url + path, json=body, timeout=TIMEOUT_S) as reply:
+                with HTTP.stream("POST", server.url + path, json=body, timeout=TIMEOUT_S) as reply:
                     assert reply.status_code == 200, reply.read()
                     assert read_events(reply, events)
             else:
                 reply = server.post(path, body)
                 assert reply.status_code == 200, reply.text
                 whole = normal(reply.text)
-                with httpx.stream("GET", f"{server.url}/v1/streams/{reply.headers['X-Cohort-Stream-Id']}", timeout=TIMEOUT_S) as again:
+                with HTTP.stream("GET", f"{server.url}/v1/streams/{reply.headers['X-Cohort-Stream-Id']}", timeout=TIMEOUT_S) as again:
                     assert read_events(again, events)
             self.expected[index] = (normal("\n".join(events)), whole)
 
@@ -164,7 +166,7 @@ class Party:
         bodies = [body for _, body in self.made]
         for stream, body in rows:
             index, events = bodies.index(body), []
-            with httpx.stream("GET", f"{server.url}/v1/streams/{stream}", timeout=TIMEOUT_S) as reply:
+            with HTTP.stream("GET", f"{server.url}/v1/streams/{stream}", timeout=TIMEOUT_S) as reply:
                 if not read_events(reply, events):
                     self.different.append(f"{stream} has no end")
             self.check("journal", index, normal("\n".join(events)), self.expected[index][0])
