@@ -10,6 +10,7 @@ cohort_test(engine_deadlines TSAN SOURCES ${here}/test_engine_deadlines.c ${here
 cohort_test(engine_stress TSAN SOURCES ${here}/test_engine_stress.c ${here}/engine_run.c ROOMS engine TIMEOUT 600)
 set(histories ${here}/histories_draw.c ${here}/histories_model.c ${here}/histories_answer.c ${here}/histories_check.c ${here}/histories_play.c)
 cohort_test(engine_histories SOURCES ${here}/test_engine_histories.c ${histories} ${here}/fake_backend.c ROOMS engine TIMEOUT 600)
+cohort_test(engine_cache SOURCES ${here}/test_engine_cache.c ${histories} ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine TIMEOUT 300)
 set_tests_properties(engine_histories PROPERTIES SKIP_RETURN_CODE 77)
 cohort_test(tenants SOURCES ${here}/test_tenants.c ROOMS engine)
 cohort_test(engine_tenants TSAN SOURCES ${here}/test_engine_tenants.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine)

@@ -4,7 +4,7 @@
 
 #include "histories.h"
 
-enum { ORACLE_SLOTS = 1 << 12 };
+enum { ORACLE_SLOTS = 1 << 12, ORACLE_CONTEXT = 10000 };
 
 static void add(struct buf *b, const void *bytes, size_t n) {
     if (buf_add(b, bytes, n) != 0) abort();
@@ -84,10 +84,10 @@ struct oracle *oracle_new(struct history_model *m) {
     struct oracle *o = calloc(1, sizeof(*o));
     cohort_engine_options options;
     cohort_engine_options_defaults(&options);
-    options.context = 1024;
+    options.context = ORACLE_CONTEXT;
     options.rows = 1;
     options.queue = 4;
-    options.kv_tokens = 1024;
+    options.kv_tokens = ORACLE_CONTEXT;
     options.ring_bytes = 1 << 20;
     options.cache = 0;
     cohort_error err = {0};
@@ -101,7 +101,7 @@ struct oracle *oracle_new(struct history_model *m) {
 /* All that the answer may depend on. */
 static void make_key(const struct ask *a, struct buf *key) {
     const cohort_request *q = &a->q;
-    add(key, a->prompt, q->prompt_n * sizeof(a->prompt[0]));
+    add(key, q->prompt, q->prompt_n * sizeof(q->prompt[0]));
     ADD(key, q->max_tokens);
     ADD(key, q->sampling.temperature);
     ADD(key, q->sampling.top_k);

@@ -142,5 +142,6 @@ void check_cached(struct round *r, const struct ask *a, int lone) {
     cohort_metrics_get(r->engine, &m);
     if (m.cache_evictions || m.cache_snapshot_evictions) return;
     r->totals.least_checks += least > 0;
-    if (cached < least && !getenv("NOHITS")) history_fail(r, a, "%u tokens from the store; %u at least are there", cached, least);
+    if (cached < least && !getenv("NOHITS"))
+        history_fail(r, a, "%u tokens from the store; %u at least are there", cached, least);
 }

@@ -200,13 +200,12 @@ static void way_draw(struct round *r, struct ask *a) {
     q->session_n = a->session ? 3 : 0;
 }
 
-/* A continuation of what the oracle says, cut anywhere before its end. */
+/* A continuation of what the oracle says, cut anywhere, behind the last token too. */
 static void resume_draw(struct round *r, struct ask *a) {
     const struct answer *want = oracle_answer(r->oracle, a);
-    uint32_t least_left = want->finish == COHORT_FINISH_LENGTH || a->q.stops_n ? 1 : 0;
-    if (want->tokens_n < least_left) return;
+    if (want->tokens_n == 0) return;
     a->q.resume = want->tokens;
-    a->q.resume_n = draw_below(&r->draw, want->tokens_n - least_left + 1);
+    a->q.resume_n = draw_below(&r->draw, want->tokens_n + 1);
 }
 
 void ask_draw(struct round *r, struct ask *a) {
