@@ -12,7 +12,7 @@
 
 #include "histories.h"
 
-enum { MODELS_MAX = 16, WORKERS_MAX = 16, ROUND_HISTORIES = 50 };
+enum { MODELS_MAX = 16, WORKERS_MAX = 16, ROUND_HISTORIES = 20 };
 
 static struct {
     uint64_t seed, histories, round;
@@ -72,9 +72,7 @@ static void play(uint64_t number, struct totals *sum) {
     r->number = number;
     r->model = m;
     r->oracle = oracles[number % models_n];
-    uint64_t first = number * ROUND_HISTORIES;
-    uint64_t left = run.histories > first ? run.histories - first : 0;
-    round_play(r, run.one_round || left > ROUND_HISTORIES ? ROUND_HISTORIES : (uint32_t)left);
+    round_play(r, ROUND_HISTORIES);
     uint64_t *to = (uint64_t *)sum;
     const uint64_t *from = (const uint64_t *)&r->totals;
     for (size_t i = 0; i < sizeof(*sum) / sizeof(*to); i++) to[i] += from[i];
