@@ -42,7 +42,7 @@ static void fill_line(struct sched *s, uint32_t *life, uint64_t *drawn) {
 static void finish_read(struct sched *s, const struct plan *p, const uint32_t *life) {
     for (uint32_t i = 0; i < p->n_items; i++)
         if (p->items[i].samples && p->items[i].sample_index + 1 >= life[sched_row_index(p->items[i].row)])
-            sched_finish(s, p->items[i].row);
+            sched_finish(s, p->items[i].row, 1);
 }
 
 static void measure(uint32_t rows) {

@@ -256,11 +256,11 @@ typedef struct cohort_request {
                             can be saved and restored by this name; NULL: none */
     size_t session_n;
     /* A continuation: the tokens that this very request was given before, in another process, say. They come again as
-     * TOKEN events, with their text, and then it goes on: all of it equals an uninterrupted run. If they cannot have come
-     * from this request (a stop within, too many) it fails with E_ARGUMENT, "resume". Not with prompt_logprobs. */
+     * TOKEN events, with their text, and then it goes on: all of it equals an uninterrupted run. If they cannot have
+     * come from this request (a stop within, too many) it fails with E_ARGUMENT, "resume". Not with prompt_logprobs. */
     const cohort_saved_token *resume; /* copied */
     size_t resume_n;
-    uint8_t trace_id[16];        /* W3C trace context of the caller, for spans; all 0: none */
+    uint8_t trace_id[16]; /* W3C trace context of the caller, for spans; all 0: none */
     uint8_t trace_parent[8];
     void *user; /* handed back in events, never read */
 } cohort_request;
@@ -366,7 +366,8 @@ COHORT_API void cohort_engine_hold(cohort_engine *engine, int hold);
 /* ---- State that survives ---- */
 /* A session's state, as its last finished request left it, under the tenant and the name of the requests' `session`.
  * These three wait for the disk: not for a thread that must not. `tokens` and `bytes` may be NULL. */
-/* Makes sure that it is on the disk, under `name` as well. E_NOT_FOUND: no such session; E_UNSUPPORTED: no state_dir. */
+/* Makes sure that it is on the disk, under `name` as well. E_NOT_FOUND: no such session; E_UNSUPPORTED: no state_dir.
+ */
 COHORT_API int cohort_session_save(cohort_engine *engine, uint32_t tenant, const cohort_span *session,
                                    const cohort_span *name, uint32_t *tokens, uint64_t *bytes, cohort_error *err);
 /* Makes what was saved under `name` the session's state. What does not hold its checksum is not taken. */
@@ -375,8 +376,8 @@ COHORT_API int cohort_session_restore(cohort_engine *engine, uint32_t tenant, co
 /* Forgets the session; its state is then kept no longer than any other. */
 COHORT_API int cohort_session_erase(cohort_engine *engine, uint32_t tenant, const cohort_span *session,
                                     uint32_t *tokens, cohort_error *err);
-/* What the bytes of every answer depend on beside the request: model file, tokenizer, numeric settings. 32 hex digits and
- * a NUL. Requests that were begun under another identity must not be resumed. Reads the model file once. */
+/* What the bytes of every answer depend on beside the request: model file, tokenizer, numeric settings. 32 hex digits
+ * and a NUL. Requests that were begun under another identity must not be resumed. Reads the model file once. */
 enum { COHORT_IDENTITY_SIZE = 33 };
 COHORT_API int cohort_engine_identity(cohort_engine *engine, char out[COHORT_IDENTITY_SIZE], cohort_error *err);
 
@@ -402,7 +403,7 @@ typedef struct cohort_metrics {
     uint64_t requests_refused; /* E_BUSY */
     uint64_t prompt_tokens, cached_tokens, generated_tokens;
     uint64_t iterations, iteration_tokens;
-    uint64_t kv_pages_total, kv_pages_used;
+    uint64_t kv_pages_total, kv_pages_used; /* used: by rows. What only the prefix store holds is free for the taking */
     uint32_t rows_running, rows_preparing, rows_waiting;                   /* gauges */
     uint64_t step_build_us, step_forward_us, step_deliver_us, step_gap_us; /* sums over iterations */
     uint64_t last_iteration_us_ago; /* time since the loop last made a step; 0 while idle */
@@ -415,10 +416,10 @@ typedef struct cohort_metrics {
     uint64_t prompt_token_ns; /* what one prompt token adds to an iteration, as measured */
     /* the prefix store */
     uint64_t cache_lookups, cache_hits; /* admissions that might have taken something, and those that did */
-    uint64_t cache_blocks, cache_snapshots, cache_bytes;                 /* gauges; bytes: held by nothing else */
+    uint64_t cache_blocks, cache_snapshots, cache_bytes;                /* gauges; bytes: held by nothing else */
     uint64_t cache_evictions, cache_snapshot_evictions, cache_sessions; /* blocks; snapshots; sessions known (gauge) */
     /* the disk tier */
-    uint64_t disk_blocks, disk_bytes, disk_queued_bytes; /* gauges */
+    uint64_t disk_blocks, disk_bytes, disk_queued_bytes;                 /* gauges */
     uint64_t disk_written, disk_restored, disk_evictions, disk_failures; /* blocks */
     uint64_t disk_restores;    /* requests that went on from what was on the disk */
     uint64_t requests_resumed; /* continuations */

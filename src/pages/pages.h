@@ -34,12 +34,16 @@ static inline uint64_t pages_touched(uint64_t tokens) {
     return tokens == 0 ? 0 : (tokens + PAGE_TOKENS - 2) / PAGE_TOKENS + 1;
 }
 
-/* Pages that a row of `tokens` tokens holds at most in a group: all of them, or, with a window, what its window and the
- * `ahead` tokens that are planned but not yet computed can touch. */
+/* Tokens behind its window that a row keeps in a windowed group. So the page of a block whose last token was just
+ * computed, and those before it that a snapshot there needs, are still there when that token becomes known. */
+enum { PAGES_SLACK = PAGE_TOKENS };
+
+/* Pages that a row of `tokens` tokens holds at most in a group: all of them, or, with a window, what its window, the
+ * slack behind it and the `ahead` tokens that are planned but not yet computed can touch. */
 static inline uint64_t pages_worst(uint32_t window, uint64_t tokens, uint64_t ahead) {
     uint64_t all = (tokens + PAGE_TOKENS - 1) / PAGE_TOKENS;
     if (window == 0) return all;
-    uint64_t some = pages_touched((uint64_t)window - 1 + ahead);
+    uint64_t some = pages_touched((uint64_t)window - 1 + PAGES_SLACK + ahead);
     return some < all ? some : all;
 }
 

@@ -8,7 +8,8 @@
  *
  * Who owns pages. Rows hold pages (prefix_alloc, prefix_ref, prefix_unref); the tree holds one reference more of each
  * page that it names. A page that only the tree holds can be taken back at any time: prefix_alloc does that when the
- * pool is empty. So prefix_alloc fails only if rows hold every page of the group (prefix_used counts those).
+ * pool is empty. So prefix_alloc fails only if rows hold every page of the group (prefix_used counts those), given that
+ * who pins a block also holds its pages in the full groups, and those of all blocks before.
  *
  * Windowed groups. A block's page in a windowed group is of use only together with those of the whole window before the
  * place where somebody goes on. While a row holds such pages the tree lends them; when the last row lets go of one it
@@ -22,7 +23,8 @@
  * Eviction is by cost (GreedyDual): what is lost has a credit, the tokens that must be read again without it for each
  * page that it frees, times what uses it had, on top of the credit of what was evicted last; the smallest goes first,
  * of equal ones the one used longest ago. In full groups a block without resident children goes, in windowed ones a
- * snapshot. Nothing that a pin protects goes.
+ * snapshot. A pinned block and those before it do not go, nor do their pages in the full groups. Snapshots can go at
+ * any time: who needs their pages holds them.
  *
  * Invariants (prefix_check):
  *   - a block with a page in a full group has a parent with one; a row that holds a block's page in a full group and
@@ -62,14 +64,14 @@ void prefix_free(struct prefix *p); /* the pages go with the pool */
 uint32_t prefix_alloc(struct prefix *p, uint32_t group);
 void prefix_ref(struct prefix *p, uint32_t group, uint32_t page); /* of a page that a row or the tree holds */
 void prefix_unref(struct prefix *p, uint32_t group, uint32_t page);
-uint32_t prefix_used(const struct prefix *p, uint32_t group); /* pages that rows hold, each once */
+uint32_t prefix_used(const struct prefix *p, uint32_t group);                   /* pages that rows hold, each once */
 uint32_t prefix_rows_of(const struct prefix *p, uint32_t group, uint32_t page); /* references that rows hold */
 
 /* ---- Finding ---- */
 struct prefix_match {
-    uint32_t tokens;    /* positions [0, tokens) can be taken from memory */
-    uint32_t cold;      /* >= tokens: if what is elsewhere is fetched. Equal to tokens unless it brings PREFIX_COLD_LEAST */
-    prefix_block block; /* holds position tokens - 1; 0 if tokens is 0 */
+    uint32_t tokens; /* positions [0, tokens) can be taken from memory */
+    uint32_t cold; /* >= tokens: if what is elsewhere is fetched. Equal to tokens unless it brings PREFIX_COLD_LEAST */
+    prefix_block block;      /* holds position tokens - 1; 0 if tokens is 0 */
     prefix_block cold_block; /* holds position cold - 1 */
 };
 /* The longest usable beginning of tokens[0, n): n is the most that may be taken. Changes nothing. */
@@ -77,8 +79,9 @@ void prefix_find(const struct prefix *p, uint64_t space, const int32_t *tokens, 
 
 /* Of one group, what somebody who goes on at `position` behind `block` needs: pages of blocks [first, end), first by
  * the window. Writes their ids to table[first .. end): resident ones get a reference for the caller, others (cold
- * ones, and if `position` cuts its block the last one, which must be copied or loaded) stay PAGE_NONE. Returns first.
- * *partial: the page to copy from, with no reference, or PAGE_NONE. Counts as a use of the path (credits). */
+ * ones, and if `position` is inside a page the last one, which must be copied or loaded) stay PAGE_NONE. Returns first.
+ * *partial: the page to copy from, with no reference, or PAGE_NONE. `position` is behind the block's first token and
+ * not behind its last. The call for group 0 counts as a use of the path (credits). */
 uint32_t prefix_take(struct prefix *p, prefix_block block, uint32_t position, uint32_t group, uint32_t *table,
                      uint32_t *partial);
 
@@ -86,15 +89,18 @@ uint32_t prefix_take(struct prefix *p, prefix_block block, uint32_t position, ui
 /* Adds the block of tokens[0, n) (1 .. PAGE_TOKENS) behind `parent` (0: the first one of `space`), with the row's page
  * in each group (PAGE_NONE where it has none; a full group's must be there). If the same block is there already its
  * pages win: page[g] is replaced by the tree's, with a reference for the row, and the row's own is let go of (equal
- * tokens have equal bytes); where the tree has no page it takes the row's. A shorter block that is the beginning of this one is
- * replaced by it; one that this is the beginning of is taken instead and nothing is added (page[] then stays as it is).
- * Returns the block; 0: no room (all pinned), or the parent is gone. */
+ * tokens have equal bytes); where the tree has no page it takes the row's. A shorter block that is the beginning of
+ * this one is replaced by it; one that this is the beginning of is taken instead and nothing is added (page[] then
+ * stays as it is). What is replaced is gone, pinned or not; a snapshot at it stays if page[] has all that it kept. The
+ * row's pages are ones that rows hold and that no other block names. Returns the block; 0: no room (all pinned), or
+ * there is no parent to store behind (gone, shorter than a page, of another space, or without pages in the full
+ * groups). */
 prefix_block prefix_add(struct prefix *p, uint64_t space, prefix_block parent, const int32_t *tokens, uint32_t n,
                         uint32_t page[]);
 /* Keeps the windowed pages that are needed to go on at any position in `block`. weight >= 1 multiplies the credit. 1:
  * done (or there is nothing to keep); 0: some of them are not there any more, or no room. Keeping again refreshes. */
 int prefix_keep(struct prefix *p, prefix_block block, uint32_t weight);
-/* A pinned block, and all before it, stay. Pins count. A block that is gone is ignored. */
+/* A pinned block, and all before it, stay until the last unpin. A block that is gone is ignored. */
 void prefix_pin(struct prefix *p, prefix_block block);
 void prefix_unpin(struct prefix *p, prefix_block block);
 /* Takes the block and all behind it out of the tree, pinned or not; rows keep their references. */
@@ -112,20 +118,29 @@ struct prefix_view {
     uint32_t where_has; /* bit g: the copy has group g */
 };
 int prefix_get(const struct prefix *p, prefix_block block, struct prefix_view *out); /* 0: gone */
+/* The block of exactly these tokens behind `parent` (0: a first one of the space); 0: none. */
+prefix_block prefix_child(const struct prefix *p, uint64_t space, prefix_block parent, const int32_t *tokens,
+                          uint32_t n);
 
 /* ---- Copies elsewhere ---- */
 /* The next block that has something worth a copy and none of it: page in a full group, or in a windowed one that a
- * snapshot keeps; *groups: which. Parents come before children. 0: none left. Each is told once for each group. */
+ * snapshot keeps; *groups: which. Parents come before children. 0: none left. Each is told once for each group. Without
+ * full groups, a block that has nothing, but stands before one that has, is told with no groups. */
 prefix_block prefix_next_fresh(struct prefix *p, uint32_t *groups);
-/* The block has a copy (of more groups than before, or a new name). 0: it is gone. */
+/* The block has a copy: of these groups, and those told before under the same name. 0: it is gone. */
 int prefix_set_where(struct prefix *p, prefix_block block, uint64_t where, uint32_t groups);
 /* Its copy is no more; without pages it leaves the tree, with all behind it that has none. */
 void prefix_forget_where(struct prefix *p, prefix_block block);
-/* A block that is known from its copy only: as prefix_add, with no pages. */
+/* A block that is known from its copy only: as prefix_add, with no pages. The copy must have all full groups. 0: it is
+ * of no use (as for prefix_add, or there is a longer one, or the block has another copy). */
 prefix_block prefix_restore(struct prefix *p, uint64_t space, prefix_block parent, const int32_t *tokens, uint32_t n,
                             uint64_t where, uint32_t groups);
 /* The block with a copy whose copy is worth least and has no copies behind it; 0: none. Never a pinned one. */
 prefix_block prefix_coldest(const struct prefix *p);
+/* The name of a copy whose block left the tree (removed, replaced by a longer one, evicted to make room for others), so
+ * that nothing will ask for it any more; those behind come before those in front. Each is told once; if nobody asks
+ * they may be forgotten when their places are needed. 0: none left. */
+uint64_t prefix_next_dropped(struct prefix *p);
 
 struct prefix_counts {
     uint32_t blocks, resident, cold, snapshots; /* resident: with pages; cold: with a copy elsewhere */

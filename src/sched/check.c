@@ -44,9 +44,25 @@ static int check_lists(const struct sched *s) {
     return n == s->admitted.n && prev == s->admitted.last;
 }
 
+/* K3: what all claims cost together; in full groups a shared page once. */
+static int check_claims(const struct sched *s) {
+    uint64_t claimed[PAGES_GROUPS_MAX] = {0}, held[PAGES_GROUPS_MAX] = {0};
+    for (uint32_t i = 0; i < s->rows_total; i++)
+        for (uint32_t g = 0; g < s->config.groups; g++) {
+            claimed[g] += row_at(s, i)->span[g].claim;
+            held[g] += row_at(s, i)->span[g].end - row_at(s, i)->span[g].first;
+        }
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        uint32_t total = pages_total(s->config.pages, g), used = prefix_used(s->prefix, g);
+        HOLDS(claimed[g] == s->claimed[g] && held[g] == s->held[g] && used <= held[g]);
+        HOLDS((s->config.group[g].window != 0 ? claimed[g] : claimed[g] - held[g] + used) <= total);
+    }
+    return 1;
+}
+
 static int check_counts(const struct sched *s) {
     uint32_t state_n[ROW_STATES] = {0}, paused = 0, unread = 0, in_flight = 0, spent = 0, growing = 0, returning = 0;
-    uint64_t load = 0, tokens = 0, claimed[PAGES_GROUPS_MAX] = {0};
+    uint64_t load = 0, tokens = 0;
     for (uint32_t i = 0; i < s->rows_total; i++) {
         const struct row *r = row_at(s, i);
         HOLDS(r->generation != 0 && r->state < ROW_STATES);
@@ -60,15 +76,12 @@ static int check_counts(const struct sched *s) {
         spent += r->spent;
         growing += r->grows;
         returning += r->state == ROW_WAITING && r->preemptions > 0;
-        if (r->slot == NO_SLOT) continue;
-        tokens += r->next - r->done;
-        for (uint32_t g = 0; g < s->config.groups; g++) claimed[g] += r->span[g].claim;
+        if (r->slot != NO_SLOT && !r->loading) tokens += r->next - r->done;
     }
     HOLDS(memcmp(state_n, s->state_n, sizeof state_n) == 0);
     HOLDS(paused == s->paused_n && unread == s->admitted.n && load == s->cohort_load);
     HOLDS(spent == s->spent_n && growing == s->growing_n && returning == s->returning_n);
-    for (uint32_t g = 0; g < s->config.groups; g++) /* K3 */
-        HOLDS(claimed[g] == s->claimed[g] && claimed[g] <= pages_total(s->config.pages, g));
+    HOLDS(check_claims(s));
     HOLDS(state_n[ROW_PREPARING] + state_n[ROW_RUNNING] <= s->config.rows_max);
     HOLDS(state_n[ROW_ENDING] + state_n[ROW_PREEMPTED] <= SCHED_IN_FLIGHT * s->config.rows_max);
     HOLDS(state_n[ROW_RESERVED] + state_n[ROW_WAITING] + state_n[ROW_PREPARING] + state_n[ROW_RUNNING] +
@@ -80,6 +93,57 @@ static int check_counts(const struct sched *s) {
         tokens -= p->n_tokens;
     }
     return in_flight == 0 && tokens == 0;
+}
+
+/* ---- Rows that wait for others' state ---- */
+
+/* The followers of one leader, the orphans, or those whose load nobody was told of. */
+static int check_share_list(const struct sched *s, const struct list *list, uint32_t leader, uint32_t *n) {
+    uint32_t prev = NO_ROW, left = list->n;
+    for (uint32_t i = list->first; i != NO_ROW; i = row_at(s, i)->link[LINK_SHARE].next) {
+        HOLDS(i < s->rows_total && left-- > 0);
+        const struct row *r = row_at(s, i);
+        HOLDS(r->link[LINK_SHARE].prev == prev && r->leader == leader);
+        HOLDS(list == &s->loads ? r->loading && r->unfetched : r->following);
+        HOLDS(leader == NO_ROW || r->lead_until > row_at(s, leader)->done);
+        prev = i;
+        ++*n;
+    }
+    return left == 0 && prev == list->last;
+}
+
+static int check_followers(const struct sched *s) {
+    uint32_t following = 0, loading = 0, unfetched = 0, leads = 0, listed = 0, loads = 0;
+    for (uint32_t i = 0; i < s->rows_total; i++) {
+        const struct row *r = row_at(s, i);
+        following += r->following;
+        loading += r->loading;
+        unfetched += r->unfetched;
+        leads += r->leads;
+        HOLDS(!r->leads || ((r->state == ROW_PREPARING || r->state == ROW_RUNNING) && !r->paused && !r->following &&
+                            r->done < r->known));
+        HOLDS(r->leads || r->followers.n == 0);
+        HOLDS(check_share_list(s, &r->followers, i, &listed));
+    }
+    HOLDS(check_share_list(s, &s->orphans, NO_ROW, &listed) && check_share_list(s, &s->loads, NO_ROW, &loads));
+    HOLDS(following == s->following_n && following == listed && loading == s->loading_n && unfetched == loads);
+    for (uint32_t i = s->leaders.first; i != NO_ROW; i = row_at(s, i)->link[LINK_LEADS].next)
+        HOLDS(i < s->rows_total && leads-- > 0 && row_at(s, i)->leads);
+    return leads == 0;
+}
+
+/* What it says to have in the store is there, and its table names the store's pages. */
+static int check_stored(const struct sched *s, const struct row *r) {
+    struct prefix_view view;
+    HOLDS(r->stored <= (r->done + PAGE_TOKENS - 1) / PAGE_TOKENS || r->loading);
+    if (!prefix_get(s->prefix, r->block, &view)) return 1; /* nothing, or taken out behind its back */
+    view.parent = r->block;
+    for (uint32_t i = r->stored; i-- > 0;) {
+        HOLDS(prefix_get(s->prefix, view.parent, &view) && view.index == i && view.space == r->space);
+        for (uint32_t g = 0; g < s->config.groups; g++)
+            if (i >= r->span[g].first && i < r->span[g].end) HOLDS(view.page[g] == row_table(s, r, g)[i]);
+    }
+    return view.parent == 0 || r->stored == 0;
 }
 
 /* ---- Lines and tenants ---- */
@@ -148,7 +212,8 @@ static int check_row_budget(const struct sched *s, const struct row *r) {
 static int check_row_spans(const struct sched *s, const struct row *r) {
     HOLDS(r->done <= r->next);
     HOLDS(r->next <= r->prompt_n || r->next < r->prompt_n + r->max_new); /* D2: never past the budget */
-    HOLDS((r->in_flight == 0) == (r->done == r->next) && r->in_flight <= s->in_flight);
+    HOLDS(r->loading ? r->done == 0 && r->next > 0 && r->in_flight == 0 : (r->in_flight == 0) == (r->done == r->next));
+    HOLDS(r->in_flight <= s->in_flight && (!r->following || r->next == 0));
     for (uint32_t g = 0; g < s->config.groups; g++) {
         const struct span *span = &r->span[g];
         const uint32_t *table = row_table(s, r, g);
@@ -172,19 +237,22 @@ static int check_row(const struct sched *s, const struct row *r) {
         break;
     case ROW_PREPARING:
         HOLDS(r->next < r->known && r->known <= r->covered);
+        HOLDS(!r->following || !r->loading);
         break;
     case ROW_RUNNING:
         HOLDS(r->next >= r->known && r->next <= r->covered && r->reach == r->next);
         break;
     case ROW_PREEMPTED:
     case ROW_ENDING:
-        HOLDS(r->in_flight > 0 && !r->grows);
+        HOLDS((r->in_flight > 0 || (r->loading && r->state == ROW_ENDING)) && !r->grows);
         for (uint32_t g = 0; g < s->config.groups; g++) HOLDS(r->span[g].end - r->span[g].first == r->span[g].claim);
         break;
     default:
         break;
     }
-    return !holds || (check_row_budget(s, r) && check_row_spans(s, r));
+    HOLDS(holds || (r->stored == 0 && r->block == 0));
+    HOLDS((!r->following && !r->loading) || holds);
+    return !holds || (check_row_budget(s, r) && check_row_spans(s, r) && check_stored(s, r));
 }
 
 /* ---- Plans ---- */
@@ -225,12 +293,12 @@ static int check_plan(const struct sched *s, uint64_t number) {
 
 /* ---- Pages and slots ---- */
 
-/* Each page in use belongs to exactly the rows whose tables name it. */
+/* Each page has as many references of rows as tables name it; the tree's own are checked with it. */
 static int check_owners(const struct sched *s) {
     for (uint32_t g = 0; g < s->config.groups; g++)
         for (uint32_t p = 0; p < pages_total(s->config.pages, g); p++)
-            HOLDS(s->owners[g][p] == pages_count(s->config.pages, g, p));
-    return pages_check(s->config.pages);
+            HOLDS(s->owners[g][p] == prefix_rows_of(s->prefix, g, p));
+    return prefix_check(s->prefix);
 }
 
 /* Each slot is either one row's or free, once. */
@@ -255,6 +323,7 @@ int sched_check(const struct sched *s) {
         memset(s->owners[g], 0, pages_total(s->config.pages, g) * sizeof *s->owners[g]);
     HOLDS(s->in_flight <= SCHED_IN_FLIGHT);
     HOLDS(check_lists(s) && check_counts(s) && check_slots(s) && check_lines(s) && check_tenants(s));
+    HOLDS(check_followers(s));
     for (uint32_t i = 0; i < s->rows_total; i++) HOLDS(check_row(s, row_at(s, i)));
     for (uint32_t k = s->in_flight; k > 0; k--) HOLDS(check_plan(s, s->planned - k + 1));
     return check_owners(s);

@@ -16,39 +16,53 @@
 
 /* ---- Admission ---- */
 
-static void row_admit(struct sched *s, struct row *r) {
+static void row_admit(struct sched *s, struct row *r, const struct look *look) {
     assert(r->state == ROW_WAITING);
     assert(s->slot_free_n > 0); /* rows_max admitted, and as many leaving for each plan in flight */
     r->slot = s->slot_free[--s->slot_free_n];
+    if (look->leader != NO_ROW) sched_follow(s, r, look);
     sched_room_claim(s, r);
+    sched_share_take(s, r, look);
     sched_row_enter(s, r, ROW_PREPARING);
     r->admitted_unread = 1;
     sched_list_push(s, &s->admitted, r);
 }
 
-/* P1: the unread tokens of the rows that prepare have a limit. It keeps a tenant's next row out while another of its
- * own prepares, but never its only one: long prompts of one tenant would hold up all others. */
-static int cohort_is_full(const struct sched *s, const struct row *head) {
-    uint32_t load = sched_min(head->known, s->config.cohort_tokens / 2);
-    if (s->cohort_load + load <= s->config.cohort_tokens) return 0;
-    for (uint32_t i = s->list[LIST_PREPARING].first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next)
-        if (row_at(s, i)->tenant == head->tenant) return 1;
+static int is_among(const struct sched *s, enum list_id list, uint32_t tenant) {
+    for (uint32_t i = s->list[list].first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next)
+        if (row_at(s, i)->tenant == tenant) return 1;
     return 0;
+}
+
+/* P1: the tokens that the rows that prepare have to read have a limit. It keeps a tenant's next row out while another of
+ * its own prepares, but never its only one: long prompts of one tenant would hold up all others. */
+static int cohort_is_full(const struct sched *s, const struct row *head, const struct look *look) {
+    uint32_t unread = head->known - sched_max(look->position, look->until);
+    uint32_t load = sched_min(unread, s->config.cohort_tokens / 2);
+    if (s->cohort_load + load <= s->config.cohort_tokens) return 0;
+    return is_among(s, LIST_PREPARING, head->tenant) || is_among(s, LIST_FOLLOWING, head->tenant);
 }
 
 /* The next in line (line.c) joins if there is a row and room for it, else everyone behind it waits: it will join,
  * because what it waits for is held by rows that end or that give it up. */
 static void admit(struct sched *s) {
     struct row *head;
+    struct look look;
     int yielded = 0;
-    while ((head = sched_line_head(s)) != NULL && !cohort_is_full(s, head)) {
+    while ((head = sched_line_head(s)) != NULL) {
         uint32_t rows = s->state_n[ROW_PREPARING] + s->state_n[ROW_RUNNING];
-        if (rows >= s->config.rows_max || !sched_room_fits(s, head)) {
-            if (!sched_room_yield(s, head)) return;
+        int full = rows >= s->config.rows_max;
+        if (full && sched_room_giver(s, head) == NULL) return;
+        sched_share_look(s, head, &look);
+        if (cohort_is_full(s, head, &look)) return;
+        if (full || !sched_room_fits(s, head, &look)) {
+            struct row *giver = sched_room_giver(s, head);
+            if (giver == NULL) return;
+            sched_preempt(s, giver);
             yielded = 1;
             continue;
         }
-        row_admit(s, head);
+        row_admit(s, head, &look);
         if (yielded) return; /* whoever gave way is admitted in a later plan, when all its tokens are read */
     }
 }
@@ -64,8 +78,9 @@ static void row_grow(struct sched *s, struct row *r, uint32_t end) {
         assert(pages_end - span->first <= span->claim);
         uint32_t *table = row_table(s, r, g);
         for (; span->end < pages_end; span->end++) {
-            table[span->end] = pages_alloc(s->config.pages, g);
+            table[span->end] = prefix_alloc(s->prefix, g);
             assert(table[span->end] != PAGE_NONE);
+            s->held[g]++;
         }
     }
 }
@@ -189,6 +204,7 @@ static void plan_preparing(struct sched *s, struct plan *p) {
 int sched_plan(struct sched *s, const struct plan **out) {
     *out = NULL;
     if (s->in_flight == SCHED_IN_FLIGHT) return 0;
+    sched_orphans(s);
     if (sched_room_make(s)) admit(s);
     struct plan *p = plan_at(s, s->planned + 1);
     *p = (struct plan){.number = s->planned + 1, .items = p->items};
@@ -203,25 +219,48 @@ int sched_plan(struct sched *s, const struct plan **out) {
     return 1;
 }
 
-/* A row's items follow each other without a gap, so the next one that reads its pages, planned or not, begins where
- * this one ended: what lies behind that one's window is read by nobody any more. */
-void sched_commit(struct sched *s, const struct plan *plan, uint32_t us) {
+/* The row's part of the oldest plan in flight is over. 1: it stays as it is. */
+static int item_end(struct sched *s, struct row *r, const struct plan_item *item) {
+    assert(r->generation == item->row >> 32);
+    assert(r->in_flight > 0 && r->done == item->pos);
+    r->in_flight--;
+    r->done = item->pos + item->n_tokens;
+    if (r->state != ROW_ENDING && r->state != ROW_PREEMPTED) return 1;
+    if (r->in_flight == 0 && r->state == ROW_ENDING)
+        sched_row_leave(s, r);
+    else if (r->in_flight == 0)
+        sched_row_requeue(s, r);
+    return 0;
+}
+
+static void plan_end(struct sched *s, const struct plan *plan) {
     assert(s->in_flight > 0);
     assert(plan == plan_at(s, s->planned - s->in_flight + 1));
     s->in_flight--;
+}
+
+/* A row's items follow each other without a gap, so the next one that reads its pages, planned or not, begins where
+ * this one ended: what lies behind that one's window is read by nobody any more. Before it goes it is stored, and lent to
+ * those that waited for it. */
+void sched_commit(struct sched *s, const struct plan *plan, uint32_t us) {
+    plan_end(s, plan);
     sched_costs_note(&s->costs, plan, us);
     for (uint32_t i = 0; i < plan->n_items; i++) {
-        const struct plan_item *item = &plan->items[i];
-        struct row *r = row_at(s, sched_row_index(item->row));
-        assert(r->generation == item->row >> 32);
-        assert(r->in_flight > 0 && r->done == item->pos);
-        r->in_flight--;
-        r->done = item->pos + item->n_tokens;
-        if (r->state != ROW_ENDING && r->state != ROW_PREEMPTED)
-            sched_row_release_window(s, r);
-        else if (r->in_flight == 0 && r->state == ROW_ENDING)
-            sched_row_leave(s, r);
-        else if (r->in_flight == 0)
-            sched_row_requeue(s, r);
+        struct row *r = row_at(s, sched_row_index(plan->items[i].row));
+        if (!item_end(s, r, &plan->items[i])) continue;
+        if (r->space != 0) {
+            sched_share_publish(s, r);
+            sched_lead(s, r);
+        }
+        sched_row_release_window(s, r);
+    }
+}
+
+void sched_abandon(struct sched *s, const struct plan *plan) {
+    plan_end(s, plan);
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        struct row *r = row_at(s, sched_row_index(plan->items[i].row));
+        sched_share_disown(s, r);
+        if (item_end(s, r, &plan->items[i])) sched_row_release_window(s, r);
     }
 }

@@ -1,12 +1,15 @@
 /* Who has pages, and who gives them up. The engine's thread, all inside sched_plan but for giving back.
  *
- * A row claims pages before it takes them, in every layer group, and the claims together never exceed the pool: so
- * taking a claimed page cannot fail. Admission claims room for the tokens that the row knows and SCHED_AHEAD more, not
+ * A row claims pages before it takes them, in every layer group. What the claims cost together, each shared page counted
+ * once, never exceeds the pool: so taking a claimed page cannot fail, because what no row holds is free or can be
+ * evicted from the store. In windowed groups the claims alone stay below the pool: a window moves on, and then needs
+ * pages of its own. Admission claims room for the tokens that the row knows and SCHED_AHEAD more, not
  * for its worst case (K3, optimistic). A running row that comes to the end of its claim claims the next SCHED_AHEAD
  * tokens, or at least the page it needs. If even that does not fit, there is pressure:
  *
  *   - pages that are on their way back (rows that end or were preempted and are still in flight, rows whose last token
- *     is not read yet) are waited for: the row stalls, at most STALLS_MAX plans in a row;
+ *     is not read yet), or of rows that load and cannot be preempted, are waited for: the row stalls, at most STALLS_MAX
+ *     plans in a row;
  *   - else the row that costs least to redo is preempted, which may be the row itself.
  *
  * Progress: the senior, the first of all rows that are not paused (priority, then submission), is never preempted for
@@ -23,13 +26,22 @@ enum { STALLS_MAX = 4 };
 
 static uint32_t row_total(const struct row *r) { return r->prompt_n + r->max_new; }
 
+/* While it follows it does not claim the full pages that it will share. */
 static uint64_t claim_for(const struct sched *s, const struct row *r, uint32_t group, uint32_t tokens) {
-    return pages_worst(s->config.group[group].window, tokens, (uint64_t)SCHED_IN_FLIGHT * r->chunk);
+    uint32_t window = s->config.group[group].window;
+    uint64_t claim = pages_worst(window, tokens, (uint64_t)SCHED_IN_FLIGHT * r->chunk);
+    return claim - (window == 0 && r->following ? r->lead_until / PAGE_TOKENS : 0);
 }
 
 static void set_grows(struct sched *s, struct row *r, int grows) {
     s->growing_n += (uint32_t)grows - r->grows;
     r->grows = (uint8_t)grows;
+}
+
+/* What all claims cost together. */
+static uint64_t spent(const struct sched *s, uint32_t g) {
+    if (s->config.group[g].window != 0) return s->claimed[g];
+    return s->claimed[g] - s->held[g] + prefix_used(s->prefix, g);
 }
 
 static void set_claim(struct sched *s, struct row *r, uint32_t tokens) {
@@ -44,13 +56,18 @@ static void set_claim(struct sched *s, struct row *r, uint32_t tokens) {
 
 static uint32_t first_cover(const struct row *r) { return sched_min(row_total(r), r->known + SCHED_AHEAD); }
 
+/* What the first claim of a row costs that takes, or will share, what was found. */
+static uint64_t cost_of(const struct sched *s, const struct row *r, const struct look *look, uint32_t g) {
+    uint64_t claim = claim_for(s, r, g, first_cover(r));
+    return claim - look->shared[g] + look->idle[g];
+}
+
 /* Rows that will claim more find a page each, so that an admission does not cause the next preemption. */
-int sched_room_fits(const struct sched *s, const struct row *r) {
-    uint32_t tokens = first_cover(r);
-    uint32_t growing = s->growing_n + (tokens < row_total(r));
+int sched_room_fits(const struct sched *s, const struct row *r, const struct look *look) {
+    uint32_t growing = s->growing_n + (first_cover(r) < row_total(r));
     for (uint32_t g = 0; g < s->config.groups; g++) {
-        uint64_t others = s->claimed[g] == 0 ? 0 : s->claimed[g] + growing;
-        if (others + claim_for(s, r, g, tokens) > pages_total(s->config.pages, g)) return 0;
+        uint64_t others = spent(s, g) == 0 ? 0 : spent(s, g) + growing;
+        if (others + cost_of(s, r, look, g) > pages_total(s->config.pages, g)) return 0;
     }
     return 1;
 }
@@ -59,6 +76,14 @@ void sched_room_claim(struct sched *s, struct row *r) {
     set_claim(s, r, first_cover(r));
     r->admitted = r->known;
     r->stalls = 0;
+}
+
+int sched_room_refits(const struct sched *s, const struct row *r, const struct look *look) {
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        assert(r->span[g].first == r->span[g].end);
+        if (spent(s, g) - r->span[g].claim + cost_of(s, r, look, g) > pages_total(s->config.pages, g)) return 0;
+    }
+    return 1;
 }
 
 void sched_room_shrink(struct sched *s, struct row *r) {
@@ -72,7 +97,7 @@ void sched_room_shrink(struct sched *s, struct row *r) {
 
 static int try_claim(struct sched *s, struct row *r, uint32_t tokens) {
     for (uint32_t g = 0; g < s->config.groups; g++)
-        if (s->claimed[g] - r->span[g].claim + claim_for(s, r, g, tokens) > pages_total(s->config.pages, g)) return 0;
+        if (spent(s, g) - r->span[g].claim + claim_for(s, r, g, tokens) > pages_total(s->config.pages, g)) return 0;
     set_claim(s, r, tokens);
     return 1;
 }
@@ -89,23 +114,31 @@ static void release_to(struct sched *s, struct row *r, uint32_t group, uint32_t 
     struct span *span = &r->span[group];
     uint32_t *table = row_table(s, r, group);
     for (; span->first < first && span->first < span->end; span->first++) {
-        pages_unref(s->config.pages, group, table[span->first]);
+        prefix_unref(s->prefix, group, table[span->first]);
         table[span->first] = PAGE_NONE;
+        s->held[group]--;
     }
 }
 
 void sched_row_release_window(struct sched *s, struct row *r) {
     for (uint32_t g = 0; g < s->config.groups; g++) {
         uint32_t window = s->config.group[g].window;
-        if (window == 0 || r->done < window) continue;
-        release_to(s, r, g, (r->done - window + 1) / PAGE_TOKENS);
+        if (window == 0 || r->done < window + PAGES_SLACK) continue;
+        release_to(s, r, g, (r->done - window - PAGES_SLACK + 1) / PAGE_TOKENS);
+    }
+}
+
+void sched_room_let_go(struct sched *s, struct row *r) {
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        release_to(s, r, g, r->span[g].end);
+        r->span[g].first = r->span[g].end = 0;
     }
 }
 
 void sched_room_give_back(struct sched *s, struct row *r) {
     assert(r->in_flight == 0);
+    sched_room_let_go(s, r);
     for (uint32_t g = 0; g < s->config.groups; g++) {
-        release_to(s, r, g, r->span[g].end);
         s->claimed[g] -= r->span[g].claim;
         r->span[g] = (struct span){0};
     }
@@ -117,8 +150,8 @@ void sched_room_give_back(struct sched *s, struct row *r) {
 
 /* ---- Preemption ---- */
 
-static void preempt(struct sched *s, struct row *r) {
-    assert(r->state == ROW_PREPARING || r->state == ROW_RUNNING);
+void sched_preempt(struct sched *s, struct row *r) {
+    assert((r->state == ROW_PREPARING || r->state == ROW_RUNNING) && !r->loading);
     r->preemptions++;
     s->preemptions++;
     r->known = sched_max(r->prompt_n, r->reach);
@@ -134,6 +167,9 @@ static int is_protected(const struct row *r, uint32_t tokens) {
     return r->preemptions > 0 && r->next < until;
 }
 
+/* What would have to be read again: what the store does not hold. */
+static uint32_t unstored(const struct row *r) { return r->next - sched_min(r->next, r->stored * PAGE_TOKENS); }
+
 /* Whether `a` is the better victim: one that nobody reads, then one of the tenant that was served most (a priority says
  * nothing to other tenants' rows), then the less important, then one that may be taken again, then the one with the
  * fewest tokens to read again, then the younger. */
@@ -145,16 +181,16 @@ static int cheaper(const struct sched *s, const struct row *a, const struct row 
     if (a->priority != b->priority) return a->priority > b->priority;
     int hot_a = is_protected(a, SCHED_AHEAD), hot_b = is_protected(b, SCHED_AHEAD);
     if (hot_a != hot_b) return hot_b;
-    if (a->next != b->next) return a->next < b->next;
+    if (unstored(a) != unstored(b)) return unstored(a) < unstored(b);
     return a->submitted > b->submitted;
 }
 
-static const enum list_id admitted_lists[] = {LIST_PREPARING, LIST_RUNNING, LIST_PARKED};
+static const enum list_id admitted_lists[] = {LIST_PREPARING, LIST_FOLLOWING, LIST_RUNNING, LIST_PARKED};
 enum { ADMITTED_LISTS = sizeof admitted_lists / sizeof *admitted_lists };
 
 /* PARKED holds paused rows that wait, too. */
 static int may_give(const struct row *r) {
-    return (r->state == ROW_PREPARING || r->state == ROW_RUNNING) && !row_spent(r);
+    return (r->state == ROW_PREPARING || r->state == ROW_RUNNING) && !row_spent(r) && !r->loading;
 }
 
 static const struct row *find_senior(const struct sched *s) {
@@ -192,12 +228,12 @@ int sched_room_make(struct sched *s) {
             calm = 0;
             struct row *victim = pages_return(s) && r->stalls < STALLS_MAX ? NULL : find_victim(s);
             if (victim == NULL) {
-                assert(pages_return(s)); /* the senior fits alone */
+                assert(pages_return(s) || s->loading_n > 0); /* the senior fits alone */
                 r->stalls += r->stalls < STALLS_MAX;
                 break;
             }
             if (row_index(s, victim) == next) next = victim->link[LINK_PLACE].next;
-            preempt(s, victim);
+            sched_preempt(s, victim);
             if (victim == r) break;
         }
         if (r->next < r->covered) r->stalls = 0;
@@ -235,11 +271,8 @@ static struct row *owed(const struct sched *s, uint64_t limit) {
     return best;
 }
 
-int sched_room_yield(struct sched *s, const struct row *head) {
-    if (pages_return(s)) return 0; /* what they give back may be enough */
+struct row *sched_room_giver(const struct sched *s, const struct row *head) {
+    if (pages_return(s)) return NULL; /* what they give back may be enough */
     struct row *r = cheapest_paused(s);
-    if (r == NULL) r = owed(s, sched_share_limit(&s->tenants[head->tenant]));
-    if (r == NULL) return 0;
-    preempt(s, r);
-    return 1;
+    return r != NULL ? r : owed(s, sched_share_limit(&s->tenants[head->tenant]));
 }

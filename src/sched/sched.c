@@ -8,29 +8,35 @@
  *   WAITING --------------- sched_finish -------------------> GONE
  *   WAITING --------------- row_admit (in sched_plan) ------> PREPARING
  *   PREPARING ------------- row_plan (in sched_plan) -------> RUNNING     when all it knows is planned
- *   PREPARING, RUNNING ---- preempt (in sched_plan) --------> PREEMPTED
+ *   PREPARING, RUNNING ---- sched_preempt ------------------> PREEMPTED   in sched_plan; one that follows or whose load
+ *                                                                         failed also in sched_commit, sched_loaded
  *   PREEMPTED ------------- sched_row_requeue --------------> WAITING
  *   PREPARING, RUNNING,
  *   PREEMPTED ------------- sched_finish -------------------> ENDING
  *   ENDING ---------------- sched_row_leave ----------------> GONE
  *   GONE ------------------ sched_pop_gone -----------------> FREE        the name's generation ends here
  *
- * sched_row_leave and sched_row_requeue run at once if no plan in flight names the row, else in the sched_commit of the
- * last one that does.
+ * sched_row_leave and sched_row_requeue run at once if no plan in flight names the row, else in the sched_commit or
+ * sched_abandon of the last one that does; for a row that ends while it loads, in sched_loaded.
  *
  * What holds in each state (sched_check):
  *
  *   FREE, RESERVED, GONE    no tables, no pages, no claims, in no plan
  *   WAITING                 the same; its request is known and fits the empty pool; in its tenant's line unless paused
- *   PREPARING               has tables and claims; next < known
+ *   PREPARING               has tables and claims; next < known. If it follows: no pages, in no plan, and in its leader's
+ *                           list or an orphan. If it loads: done is 0 and next where the load ends, in no plan
  *   RUNNING                 has tables and claims; next >= known
- *   PREEMPTED, ENDING       has tables, claims exactly what it holds, is named by a plan in flight
+ *   PREEMPTED, ENDING       has tables, claims exactly what it holds, is named by a plan in flight (ENDING: or loads)
+ *
+ * What a row has in the store (share.c): blocks [0, stored), the last one pinned, only from PREPARING to ENDING.
  */
 #include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "sched/sched_internal.h"
+
+enum { COPIES_FOR_ROW = 4 /* places in the ring; when it is full rows begin at whole pages */ };
 
 /* ---- Lists ---- */
 
@@ -68,7 +74,7 @@ enum list_id sched_row_list(const struct row *r) {
     case ROW_WAITING:
         return r->paused ? LIST_PARKED : LIST_WAITING;
     case ROW_PREPARING:
-        return r->paused ? LIST_PARKED : LIST_PREPARING;
+        return r->paused ? LIST_PARKED : r->following || r->loading ? LIST_FOLLOWING : LIST_PREPARING;
     case ROW_RUNNING:
         return r->paused || row_spent(r) ? LIST_PARKED : LIST_RUNNING;
     case ROW_PREEMPTED:
@@ -84,12 +90,13 @@ enum list_id sched_row_list(const struct row *r) {
 }
 
 uint32_t sched_row_load(const struct sched *s, const struct row *r) {
-    if (r->list != LIST_PREPARING) return 0;
-    uint32_t unread = r->known - r->next, half = s->config.cohort_tokens / 2;
+    if (r->list != LIST_PREPARING && r->list != LIST_FOLLOWING) return 0;
+    uint32_t unread = r->known - (r->following ? r->lead_until : r->next), half = s->config.cohort_tokens / 2;
     return unread < half ? unread : half;
 }
 
 void sched_row_settle(struct sched *s, struct row *r) {
+    if (r->following && r->state != ROW_PREPARING) sched_unfollow(s, r);
     enum list_id list = sched_row_list(r);
     if (list != r->list) {
         if (r->list == LIST_WAITING) sched_line_remove(s, r);
@@ -104,6 +111,7 @@ void sched_row_settle(struct sched *s, struct row *r) {
     uint32_t load = sched_row_load(s, r);
     s->cohort_load = s->cohort_load - r->load + load;
     r->load = load;
+    sched_lead_settle(s, r);
 }
 
 void sched_row_enter(struct sched *s, struct row *r, enum row_state state) {
@@ -125,12 +133,14 @@ static void set_paused(struct sched *s, struct row *r, int paused) {
 
 void sched_row_leave(struct sched *s, struct row *r) {
     assert(r->state == ROW_ENDING);
+    sched_share_leave(s, r);
     sched_room_give_back(s, r);
     sched_row_enter(s, r, ROW_GONE);
 }
 
 void sched_row_requeue(struct sched *s, struct row *r) {
     assert(r->state == ROW_PREEMPTED);
+    sched_share_leave(s, r);
     sched_room_give_back(s, r);
     r->next = r->done = 0;
     sched_row_enter(s, r, ROW_WAITING);
@@ -144,7 +154,7 @@ void sched_row_untell(struct sched *s, struct row *r) {
 
 /* ---- Names ---- */
 
-static struct row *row_find(const struct sched *s, sched_row name) {
+struct row *sched_row_find(const struct sched *s, sched_row name) {
     uint32_t i = sched_row_index(name);
     if (i >= s->rows_total) return NULL;
     struct row *r = row_at(s, i);
@@ -170,7 +180,7 @@ int sched_reserve(struct sched *s, sched_row *out) {
 }
 
 void sched_unreserve(struct sched *s, sched_row row) {
-    struct row *r = row_find(s, row);
+    struct row *r = sched_row_find(s, row);
     if (r != NULL && r->state == ROW_RESERVED) row_free(s, r);
 }
 
@@ -193,7 +203,7 @@ static int request_project(const struct sched *s, const struct sched_request *q,
         if (pages_worst(window, tokens, (uint64_t)SCHED_IN_FLIGHT * c) > total) {
             uint64_t span =
                 (uint64_t)PAGE_TOKENS * (total - 1) + 1; /* the longest that touches `total` pages at most */
-            c = sched_min(c, (uint32_t)((span - (window - 1)) / SCHED_IN_FLIGHT));
+            c = sched_min(c, (uint32_t)((span - (window - 1) - PAGES_SLACK) / SCHED_IN_FLIGHT));
         }
     }
     *chunk = c;
@@ -212,6 +222,19 @@ static int cuts_check(const struct sched_request *q, cohort_error *err) {
     return 0;
 }
 
+static int sharing_check(const struct sched_request *q, cohort_error *err) {
+    if (q->weight > SCHED_KEEP_MAX)
+        return err_set(err, COHORT_E_ARGUMENT, "weight", "a weight of %u: at most %d is possible", q->weight,
+                       SCHED_KEEP_MAX);
+    if (q->resumed == 0) return 0;
+    if (q->resumed >= q->max_new)
+        return err_set(err, COHORT_E_ARGUMENT, "resume", "%u tokens were generated before, of at most %u", q->resumed,
+                       q->max_new);
+    if (q->all_outputs)
+        return err_set(err, COHORT_E_ARGUMENT, "resume", "the outputs of the prompt cannot be had again");
+    return 0;
+}
+
 /* Everything about a request that its row does not matter for. */
 static int request_check(const struct sched *s, const struct sched_request *request, uint32_t *chunk,
                          cohort_error *err) {
@@ -224,6 +247,7 @@ static int request_check(const struct sched *s, const struct sched_request *requ
     if (request->tenant >= s->tenants_n)
         return err_set(err, COHORT_E_ARGUMENT, "tenant", "there is no tenant %u", request->tenant);
     int e = cuts_check(request, err);
+    if (e == 0) e = sharing_check(request, err);
     return e != 0 ? e : request_project(s, request, chunk, err);
 }
 
@@ -233,20 +257,29 @@ int sched_fits(const struct sched *s, const struct sched_request *request, cohor
 }
 
 int sched_submit(struct sched *s, sched_row row, const struct sched_request *request, cohort_error *err) {
-    struct row *r = row_find(s, row);
+    struct row *r = sched_row_find(s, row);
     if (s->closed) return err_set(err, COHORT_E_CLOSED, NULL, "the engine takes no new work");
     if (r == NULL || r->state != ROW_RESERVED) return err_set(err, COHORT_E_NOT_FOUND, NULL, "no such reserved place");
     int e = request_check(s, request, &r->chunk, err);
     if (e != 0) return e;
-    r->prompt_n = r->known = request->prompt_n;
+    r->prompt_n = request->prompt_n;
+    r->known = request->prompt_n + request->resumed;
     r->max_new = request->max_new;
     r->all_outputs = request->all_outputs != 0;
     r->tenant = request->tenant;
     r->priority = request->priority;
     r->cuts_n = request->cuts_n;
     memcpy(r->cuts, request->cuts, sizeof r->cuts);
-    r->next = r->done = r->reach = r->admitted = r->covered = r->preemptions = r->redone = 0;
+    r->next = r->done = r->admitted = r->covered = r->preemptions = r->redone = 0;
+    r->reach = request->resumed > 0 ? r->known - 1 : 0; /* the last one's output is the next token */
     memset(r->span, 0, sizeof r->span);
+    r->space = s->owns_prefix ? 0 : request->space;
+    r->weight = sched_max(request->weight, 1);
+    r->taken = r->stored = r->cached = r->begins = 0;
+    r->block = r->own = r->cold = r->left = 0;
+    r->unsound = r->sealed = r->warm_only = 0;
+    r->leader = NO_ROW;
+    r->followers = (struct list){NO_ROW, NO_ROW, 0, LINK_SHARE};
     r->submitted = ++s->submitted;
     sched_row_enter(s, r, ROW_WAITING);
     return 0;
@@ -259,22 +292,24 @@ static int is_live(const struct row *r) {
                          r->state == ROW_PREEMPTED);
 }
 
-void sched_finish(struct sched *s, sched_row row) {
-    struct row *r = row_find(s, row);
+void sched_finish(struct sched *s, sched_row row, int sound) {
+    struct row *r = sched_row_find(s, row);
     if (!is_live(r)) return;
     set_paused(s, r, 0);
     sched_row_untell(s, r);
+    if (!sound) sched_share_disown(s, r);
     if (r->state == ROW_WAITING) {
         sched_row_enter(s, r, ROW_GONE);
         return;
     }
     sched_room_shrink(s, r); /* what it does not hold is free for others now */
     sched_row_enter(s, r, ROW_ENDING);
-    if (r->in_flight == 0) sched_row_leave(s, r);
+    if (r->unfetched) sched_load_cancel(s, r);
+    if (r->in_flight == 0 && !r->loading) sched_row_leave(s, r);
 }
 
 void sched_pause(struct sched *s, sched_row row, int paused) {
-    struct row *r = row_find(s, row);
+    struct row *r = sched_row_find(s, row);
     if (!is_live(r)) return;
     set_paused(s, r, paused);
     sched_row_settle(s, r);
@@ -292,6 +327,8 @@ int sched_pop_gone(struct sched *s, sched_row *out) {
     return 1;
 }
 
+prefix_block sched_stored(const struct sched *s, sched_row row) { return row_at(s, sched_row_index(row))->left; }
+
 int sched_pop_admitted(struct sched *s, sched_row *out) {
     *out = 0;
     if (s->admitted.n == 0) return 0;
@@ -305,7 +342,7 @@ int sched_pop_admitted(struct sched *s, sched_row *out) {
 /* ---- Sight ---- */
 
 enum row_state sched_row_state(const struct sched *s, sched_row row) {
-    const struct row *r = row_find(s, row);
+    const struct row *r = sched_row_find(s, row);
     return r == NULL ? ROW_FREE : (enum row_state)r->state;
 }
 
@@ -323,6 +360,9 @@ void sched_get_counts(const struct sched *s, struct sched_counts *out) {
         .in_flight = s->in_flight,
         .preemptions = s->preemptions,
         .redone = s->redone,
+        .following = s->following_n,
+        .loading = s->loading_n,
+        .cached = s->cached,
         .step_us = sched_costs_step(&s->costs, s->list[LIST_RUNNING].n),
         .token_ns = s->costs.added_ns != 0 ? s->costs.added_ns : s->costs.token_ns,
     };
@@ -335,8 +375,8 @@ void sched_get_tenant(const struct sched *s, uint32_t tenant, struct sched_tenan
 }
 
 void sched_get_history(const struct sched *s, sched_row row, struct sched_history *out) {
-    const struct row *r = row_find(s, row);
-    *out = r == NULL ? (struct sched_history){0, 0} : (struct sched_history){r->preemptions, r->redone};
+    const struct row *r = sched_row_find(s, row);
+    *out = r == NULL ? (struct sched_history){0, 0, 0} : (struct sched_history){r->preemptions, r->redone, r->cached};
 }
 
 uint32_t sched_rows_total(const struct sched *s) { return s->rows_total; }
@@ -362,6 +402,8 @@ static int config_check(const struct sched_config *c, cohort_error *err) {
         return err_set(err, COHORT_E_ARGUMENT, "itl_ratio_percent", "%u leaves prompts no time: 110 at least",
                        c->itl_ratio_percent);
     if (c->pages == NULL) return err_set(err, COHORT_E_ARGUMENT, "pages", "there is no page pool");
+    if (c->prefix != NULL && c->tokens == NULL)
+        return err_set(err, COHORT_E_ARGUMENT, "tokens", "a prefix store, and nobody knows the tokens");
     return 0;
 }
 
@@ -390,9 +432,26 @@ static int tables_new(struct sched *s) {
     return 0;
 }
 
+/* Without a store of the caller's, rows take their pages through one that stores nothing. */
+static int prefix_open(struct sched *s) {
+    struct prefix_config c = {.pages = s->config.pages, .groups = s->config.groups};
+    for (uint32_t g = 0; g < c.groups; g++) {
+        c.window[g] = s->config.group[g].window;
+        s->has_windows |= c.window[g] != 0;
+    }
+    s->prefix = s->config.prefix;
+    if (s->prefix != NULL) return 0;
+    s->owns_prefix = 1;
+    return prefix_new(&c, &s->prefix, NULL);
+}
+
 static int parts_new(struct sched *s) {
     s->rows = mem_zalloc(s->rows_total, sizeof *s->rows);
-    if (s->rows == NULL || tables_new(s) != 0) return COHORT_E_MEMORY;
+    if (s->rows == NULL || tables_new(s) != 0 || prefix_open(s) != 0) return COHORT_E_MEMORY;
+    s->copies_max = COPIES_FOR_ROW * s->config.rows_max * s->config.groups;
+    s->copies = mem_alloc(s->copies_max, sizeof *s->copies);
+    s->load_blocks = mem_alloc(s->table_len, sizeof *s->load_blocks);
+    if (s->copies == NULL || s->load_blocks == NULL) return COHORT_E_MEMORY;
     for (uint32_t i = 0; i < SCHED_IN_FLIGHT; i++) {
         s->plans[i].items = mem_zalloc(s->config.rows_max, sizeof *s->plans[i].items);
         if (s->plans[i].items == NULL) return COHORT_E_MEMORY;
@@ -422,9 +481,12 @@ int sched_new(const struct sched_config *config, struct sched **out, cohort_erro
 
     for (uint32_t i = 0; i < LISTS; i++) s->list[i] = (struct list){NO_ROW, NO_ROW, 0, LINK_PLACE};
     s->admitted = (struct list){NO_ROW, NO_ROW, 0, LINK_ADMITTED};
+    s->leaders = (struct list){NO_ROW, NO_ROW, 0, LINK_LEADS};
+    s->orphans = s->loads = (struct list){NO_ROW, NO_ROW, 0, LINK_SHARE};
     for (uint32_t i = s->rows_total; i-- > 0;) {
         struct row *r = row_at(s, i);
-        *r = (struct row){.generation = 1, .state = ROW_FREE, .list = LIST_FREE, .slot = NO_SLOT};
+        *r = (struct row){.generation = 1, .state = ROW_FREE, .list = LIST_FREE, .slot = NO_SLOT, .leader = NO_ROW};
+        r->followers = (struct list){NO_ROW, NO_ROW, 0, LINK_SHARE};
         sched_list_push(s, &s->list[LIST_FREE], r);
     }
     s->state_n[ROW_FREE] = s->rows_total;
@@ -440,6 +502,9 @@ void sched_free(struct sched *s) {
     for (uint32_t g = 0; g < PAGES_GROUPS_MAX; g++) mem_free(s->owners[g]);
     for (uint32_t i = 0; i < SCHED_IN_FLIGHT; i++) mem_free(s->plans[i].items);
     if (s->tables != NULL) mem_unmap(s->tables, s->tables_bytes);
+    if (s->owns_prefix) prefix_free(s->prefix);
+    mem_free(s->copies);
+    mem_free(s->load_blocks);
     mem_free(s->slot_free);
     mem_free(s->slot_seen);
     mem_free(s->tenants);

@@ -40,6 +40,7 @@ enum {
     SCHED_TENANTS_MAX = 1024,
     SCHED_WEIGHT_MAX = 1000,
     SCHED_CUTS_MAX = 8,
+    SCHED_KEEP_MAX = 16,      /* weight of what a row leaves in the prefix store */
     SCHED_AHEAD = 128,        /* tokens behind its own that a row is admitted with room for (K3) */
     SCHED_SHORT_PROMPT = 512, /* prompts up to this may stretch an iteration more than long ones (P9) */
     SCHED_PROMPT_LEAST = 8,   /* prompt tokens of an iteration, whatever the target between tokens is (P9) */
@@ -86,12 +87,12 @@ struct sched_config {
     uint32_t itl_target_us, itl_ratio_percent;
     uint32_t groups;
     struct sched_group group[PAGES_GROUPS_MAX];
-    struct pages *pages;                /* borrowed; sized by the caller */
-    struct prefix *prefix;              /* borrowed; on the same pages. NULL: rows share nothing */
-    uint32_t snapshot_stride;           /* windowed groups: a snapshot every so many tokens; 0: none by stride */
+    struct pages *pages;      /* borrowed; sized by the caller */
+    struct prefix *prefix;    /* borrowed; on the same pages. NULL: rows share nothing */
+    uint32_t snapshot_stride; /* windowed groups: a snapshot every so many tokens; 0: none by stride */
     /* The row's tokens that are known: the prompt, and behind it what it generated and the engine has read; valid until
-     * the next call of anything here. Asked inside sched_plan, sched_commit, sched_finish and sched_loaded, for rows
-     * with a space only. */
+     * the next call of anything here. Asked inside sched_plan, sched_commit, sched_abandon, sched_finish, sched_pop_load
+     * and sched_loaded, for rows with a space only. */
     const int32_t *(*tokens)(void *user, sched_row row, uint32_t *n);
     void *user;
     const struct sched_tenant *tenants; /* copied; NULL: one of weight 1 */
@@ -125,7 +126,7 @@ struct sched_request {
     uint32_t cuts_n;
     /* S2: what it may share with; 0: it takes nothing from the prefix store and leaves nothing there. */
     uint64_t space;
-    uint32_t weight;  /* of what it leaves there, against eviction: 1 .. 16; 0 is 1 */
+    uint32_t weight;  /* of what it leaves there, against eviction: 1 .. SCHED_KEEP_MAX; 0 is 1 */
     uint32_t resumed; /* T2: generated tokens that are known already; below max_new. Not together with all_outputs */
 };
 
@@ -185,7 +186,8 @@ void sched_abandon(struct sched *s, const struct plan *plan);
 struct sched_copy {
     uint32_t group, from, to;
 };
-/* Page copies, in the order in which they must be made, before the plan is launched. 0: none left. */
+/* Page copies, in the order in which they must be made, before the plan is launched and before a load is begun. 0: none
+ * left. */
 int sched_pop_copy(struct sched *s, struct sched_copy *out);
 
 /* A row that was admitted onto a beginning of which parts have no pages, only a copy elsewhere. It is not planned until
@@ -198,7 +200,7 @@ struct sched_load_block {
 struct sched_load {
     sched_row row;
     uint32_t n;
-    const struct sched_load_block *blocks; /* in the scheduler's memory until the next sched_plan */
+    const struct sched_load_block *blocks; /* in the scheduler's memory until the next sched_pop_load */
 };
 int sched_pop_load(struct sched *s, struct sched_load *out); /* 0: none left */
 /* ok: every byte is there. Else the caller has made the tree forget the copy that failed, and the row looks again. */
@@ -208,6 +210,8 @@ enum row_state sched_row_state(const struct sched *s, sched_row row); /* ROW_FRE
 /* Rows that are gone, in the order in which they went; popping one frees its place, and the engine forgets its own half
  * before it reserves again. Returns 0 when none is left. */
 int sched_pop_gone(struct sched *s, sched_row *out);
+/* Of the row that was popped last: the last block of what it left in the prefix store, 0 if nothing. */
+prefix_block sched_stored(const struct sched *s, sched_row row);
 /* Rows admitted (for the first time or again) since the last call and neither gone nor preempted since, in order, for
  * spans. Returns 0 when none is left. */
 int sched_pop_admitted(struct sched *s, sched_row *out);
@@ -219,9 +223,9 @@ struct sched_counts {
     uint32_t paused;              /* of those waiting, preparing, running and preempted */
     uint32_t in_flight;           /* plans */
     uint64_t preemptions, redone; /* so far: rows, tokens */
-    uint32_t following, loading; /* of those preparing: they wait for another row's state, or for a copy */
-    uint64_t cached;             /* so far: prompt tokens that were taken from the store */
-    uint32_t step_us;            /* P9: an iteration of the rows that run now without prompts; 0: not known */
+    uint32_t following, loading;  /* of those preparing: they wait for another row's state, or for a copy */
+    uint64_t cached;              /* so far: prompt tokens that were taken from the store */
+    uint32_t step_us;             /* P9: an iteration of the rows that run now without prompts; 0: not known */
     uint32_t token_ns;            /* P9: what a prompt token adds to it; 0: not known */
 };
 void sched_get_counts(const struct sched *s, struct sched_counts *out);

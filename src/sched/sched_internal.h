@@ -1,5 +1,6 @@
 /* What the scheduler's files share: rows, the lists they stand in, tenants, and the whole object. sched.c owns a row's
- * life, line.c the waiting lines and the tenants' shares, room.c who has pages and who gives them up, costs.c what
+ * life, line.c the waiting lines and the tenants' shares, room.c who has pages and who gives them up, share.c what rows
+ * take from the prefix store and put there, follow.c rows that wait for another's state or for a copy of it, costs.c what
  * iterations are expected to take, plan.c admission and iterations, check.c the invariants. */
 #ifndef SCHED_INTERNAL_H
 #define SCHED_INTERNAL_H
@@ -10,12 +11,14 @@
 #define NO_SLOT UINT32_MAX
 
 /* Every row stands in exactly one of these. A row that holds pages but has nothing to plan (paused, or its budget is
- * reached by a token that the engine has not read yet) is PARKED, so that planning walks only rows it plans. */
+ * reached by a token that the engine has not read yet) is PARKED, so that planning walks only rows it plans. So is
+ * FOLLOWING: a preparing row that waits for what another row computes, or for a copy. */
 enum list_id {
     LIST_FREE,
     LIST_RESERVED,
     LIST_WAITING,
     LIST_PREPARING,
+    LIST_FOLLOWING,
     LIST_RUNNING,
     LIST_PARKED,
     LIST_ENDING,
@@ -23,7 +26,9 @@ enum list_id {
     LISTS
 };
 
-enum link_kind { LINK_PLACE, LINK_ADMITTED, LINK_KINDS };
+/* LINK_SHARE: of a row that follows, in its leader's list or among the orphans; of one that loads, among the loads that
+ * nobody was told of. */
+enum link_kind { LINK_PLACE, LINK_ADMITTED, LINK_LEADS, LINK_SHARE, LINK_KINDS };
 
 struct link {
     uint32_t prev, next;
@@ -53,6 +58,14 @@ struct row {
     uint8_t stalls;    /* plans in a row in which it had no room and waited for pages on their way back */
     uint8_t grows;     /* its claim does not cover all its tokens yet */
     uint8_t spent;     /* counted in spent_n */
+    uint8_t following; /* PREPARING, has no pages, waits for its leader to reach lead_until */
+    uint8_t loading;   /* PREPARING or ENDING, [0, next) is being fetched into its pages */
+    uint8_t unfetched; /* it loads, and sched_pop_load has not told of it */
+    uint8_t leads;     /* in the list of those that may be followed */
+    uint8_t unsound;   /* its state is not what its tokens say */
+    uint8_t sealed;    /* the store took no more of it */
+    uint8_t warm_only; /* a copy failed: it takes none again */
+    uint8_t copied;    /* bit g: while it loads: the page of the cut block is copied from another */
     uint32_t tenant;
     int32_t priority;
     uint32_t prompt_n, max_new;
@@ -69,6 +82,19 @@ struct row {
     uint32_t preemptions, redone;
     uint32_t cuts[SCHED_CUTS_MAX], cuts_n;
     uint64_t submitted; /* ascending number: the order of the line */
+    uint64_t space;     /* what it may share with; 0: nothing */
+    uint32_t weight;
+    uint32_t taken;     /* positions [0, taken) came from the store when it was admitted last */
+    uint32_t stored;    /* blocks [0, stored) of it are in the store, */
+    prefix_block block; /* this is the last of them, pinned by the row, */
+    prefix_block own;   /* and this the first whose state it computed itself */
+    prefix_block cold;  /* while it loads: what it loads, pinned */
+    prefix_block left;  /* once it is gone: the last block of it that is in the store */
+    uint32_t cached;
+    uint32_t begins; /* a hash of its first page of tokens, once it was looked at */
+    uint32_t leader; /* NO_ROW: it is an orphan, and looks again in the next plan */
+    uint32_t lead_until;
+    struct list followers;
     struct link link[LINK_KINDS];
     struct heap_link heap;
     struct span span[PAGES_GROUPS_MAX];
@@ -101,6 +127,9 @@ struct sched {
     struct row *rows;
     struct list list[LISTS];
     struct list admitted; /* rows that sched_pop_admitted has not told of */
+    struct list leaders;  /* rows whose state is being computed or fetched, in a space */
+    struct list orphans, loads;
+    uint32_t following_n, loading_n;
     uint32_t state_n[ROW_STATES];
     uint32_t paused_n;
     uint32_t returning_n; /* WAITING rows that were preempted */
@@ -108,8 +137,8 @@ struct sched {
     uint32_t growing_n;   /* rows with `grows` */
     uint64_t submitted;   /* rows so far */
     uint64_t cohort_load; /* sum over rows */
-    uint64_t claimed[PAGES_GROUPS_MAX];
-    uint64_t preemptions, redone;
+    uint64_t claimed[PAGES_GROUPS_MAX], held[PAGES_GROUPS_MAX]; /* by all rows; held: a shared page once for each */
+    uint64_t preemptions, redone, cached;
     uint8_t held_back, closed;
 
     struct tenant *tenants;
@@ -125,6 +154,12 @@ struct sched {
     uint32_t slots;
     uint32_t *slot_free; /* a stack */
     uint32_t slot_free_n;
+
+    struct prefix *prefix; /* the caller's, or its own, which stores nothing */
+    uint8_t owns_prefix, has_windows;
+    struct sched_copy *copies; /* a ring of copies_max */
+    uint32_t copies_max, copies_first, copies_n;
+    struct sched_load_block *load_blocks; /* of the load that was told last; table_len */
 
     struct plan plans[SCHED_IN_FLIGHT]; /* plan `number` lies at number % SCHED_IN_FLIGHT */
     uint64_t planned;                   /* number of the youngest */
@@ -160,6 +195,8 @@ static inline uint32_t sched_max(uint32_t a, uint32_t b) { return a > b ? a : b;
 void sched_list_push(struct sched *s, struct list *list, struct row *r);
 void sched_list_remove(struct sched *s, struct list *list, struct row *r);
 
+/* NULL: unknown. */
+struct row *sched_row_find(const struct sched *s, sched_row name);
 /* The list in which a row must stand, by its state and flags. */
 enum list_id sched_row_list(const struct row *r);
 /* What a row adds to the cohort's load. */
@@ -189,19 +226,66 @@ struct row *sched_line_head(struct sched *s);
 /* The most that a tenant may have been served without owing its rows to one that waits: t's head waits. */
 uint64_t sched_share_limit(const struct tenant *t);
 
+/* ---- share.c ---- */
+/* What a row that holds nothing could begin with. */
+struct look {
+    uint32_t position; /* [0, position) is taken, or loaded where it is not resident */
+    uint32_t resident; /* <= position */
+    prefix_block block; /* holds position - 1 */
+    uint32_t leader;    /* NO_ROW: it follows nobody. Else it takes nothing now, and position is 0 */
+    uint32_t until;     /* how far it follows, in whole pages */
+    /* In full groups: pages that are not its own to take, and of them those that no row holds now. */
+    uint32_t shared[PAGES_GROUPS_MAX], idle[PAGES_GROUPS_MAX];
+};
+/* Fills everything but claims; asks for the row's tokens. */
+void sched_share_look(struct sched *s, struct row *r, struct look *out);
+/* Takes what was found, which its claims cover. */
+void sched_share_take(struct sched *s, struct row *r, const struct look *look);
+/* Stores what is committed of it, in whole blocks. */
+void sched_share_publish(struct sched *s, struct row *r);
+/* Its last plan is committed and its pages are about to go: stores all that is known of it, if it is sound, and lets
+ * go of the store. */
+void sched_share_leave(struct sched *s, struct row *r);
+/* Unpins. */
+void sched_share_let_go(struct sched *s, struct row *r);
+/* Positions that it took count as read by it. */
+void sched_share_note(struct sched *s, struct row *r);
+/* Its state is not what its tokens say: what it put there is taken out. */
+void sched_share_disown(struct sched *s, struct row *r);
+
+/* ---- follow.c ---- */
+/* The row to follow instead of reading what is behind look->position, into *look. tokens[0, limit): of it. */
+void sched_follow_find(struct sched *s, struct row *r, const int32_t *tokens, uint32_t limit, struct look *look);
+void sched_follow(struct sched *s, struct row *r, const struct look *look);
+void sched_unfollow(struct sched *s, struct row *r);
+/* Keeps the list of leaders true; who followed one that leads no more is an orphan. */
+void sched_lead_settle(struct sched *s, struct row *r);
+/* The row has advanced: wakes those that followed as far. */
+void sched_lead(struct sched *s, struct row *r);
+/* Orphans look again. */
+void sched_orphans(struct sched *s);
+void sched_load(struct sched *s, struct row *r, prefix_block cold);
+/* It ends, and nobody has been told to load anything for it yet. */
+void sched_load_cancel(struct sched *s, struct row *r);
+
 /* ---- room.c ---- */
-/* 1: the row's first claims fit beside all others. */
-int sched_room_fits(const struct sched *s, const struct row *r);
+/* 1: the row's first claims fit beside all others, if it takes what was found. */
+int sched_room_fits(const struct sched *s, const struct row *r, const struct look *look);
 void sched_room_claim(struct sched *s, struct row *r);
+/* The same for an admitted row that holds nothing and has claims already. */
+int sched_room_refits(const struct sched *s, const struct row *r, const struct look *look);
+void sched_preempt(struct sched *s, struct row *r);
 /* Claims shrink to the pages that are held: the row takes no more. */
 void sched_room_shrink(struct sched *s, struct row *r);
 /* Every running row of this plan gets room for its token, by preempting others if it must. 0: nobody else may be
  * admitted in this plan. */
 int sched_room_make(struct sched *s);
-/* The head of the line has no room or no row: somebody gives up his for it, if somebody must. */
-int sched_room_yield(struct sched *s, const struct row *head);
+/* The head of the line has no room or no row: who gives up his for it, if somebody must. */
+struct row *sched_room_giver(const struct sched *s, const struct row *head);
 /* Gives back the pages that lie wholly behind the window of position `done`. */
 void sched_row_release_window(struct sched *s, struct row *r);
+/* Every page. */
+void sched_room_let_go(struct sched *s, struct row *r);
 /* Every page, the claims and the tables. */
 void sched_room_give_back(struct sched *s, struct row *r);
 

@@ -8,8 +8,8 @@
  * slot and the XXH3 of the page's bytes together with the record's tokens. Files are named by this module only.
  *
  * Threads: everything here is called by one thread (the engine's); a thread of the module's own reads, writes and talks
- * to SQLite. Results are collected with disk_poll; `wake` is called (on the module's thread) when there are some. Reads go
- * before writes, save that a block is never read before it is written.
+ * to SQLite. Results are collected with disk_poll; `wake` is called (on the module's thread) when there are some. Reads
+ * go before writes, save that a block is never read before it is written.
  *
  * What survives what. A record is committed only after its pages are written (fdatasync, then a group commit), so an
  * index entry always names whole pages, unless the disk lied: checksums find that, and every torn or flipped byte. A
@@ -70,7 +70,8 @@ struct disk_record {
     uint32_t n;
     uint32_t groups; /* bit g: there is a page */
 };
-/* All records, parents first. For right after disk_open, on the caller's thread. `each` returns 0 to forget the record. */
+/* All records, parents first. For right after disk_open, on the caller's thread. `each` returns 0 to forget the record.
+ */
 int disk_each(struct disk *d, int (*each)(void *user, const struct disk_record *record), void *user, cohort_error *err);
 
 /* Room for a record of these groups within bytes_max, after everything that is queued. If not, the caller removes
@@ -79,8 +80,8 @@ int disk_has_room(const struct disk *d, uint32_t groups);
 /* Copies the pages and queues them. *id: 0: a new record is made and its id returned at once; else more groups for that
  * one. E_AGAIN: the queue is full, later. E_LIMIT: no room. E_CLOSED: the disk failed for good. */
 int disk_write(struct disk *d, const struct disk_record *record, const void *const page[], uint64_t *id);
-/* Queues: reads the page of `group` of each record into `to`. The memory must stay until the result. At most one result for
- * all of them; on a failure `failed` in the result names the first bad record. E_MEMORY. */
+/* Queues: reads the page of `group` of each record into `to`. The memory must stay until the result. At most one result
+ * for all of them; on a failure `failed` in the result names the first bad record. E_MEMORY. */
 struct disk_want {
     uint64_t id;
     uint32_t group;
@@ -115,11 +116,11 @@ void disk_get_counts(const struct disk *d, struct disk_counts *out);
 /* Text or JSON into mem_alloc'ed *out: the format, the identity, and each stored sequence (a record without children)
  * with its id, tokens, bytes, age and sessions. Also while a server runs. */
 int disk_list(const char *dir, int json, char **out, size_t *len, cohort_error *err);
-/* Reads everything: *bad records of *all do not hold what their checksums say; each is named on stderr. `repair`: removes
- * them and all behind them. E_BUSY while a server runs and `repair`. */
+/* Reads everything: *bad records of *all do not hold what their checksums say; each is named on stderr. `repair`:
+ * removes them and all behind them. E_BUSY while a server runs and `repair`. */
 int disk_verify(const char *dir, int repair, uint64_t *all, uint64_t *bad, cohort_error *err);
-/* Removes one sequence up to where others share it, or everything (id 0), or what was not used for `unused_s` seconds (id 0,
- * unused_s > 0). */
+/* Removes one sequence up to where others share it, or everything (id 0), or what was not used for `unused_s` seconds
+ * (id 0, unused_s > 0). */
 int disk_clear(const char *dir, uint64_t id, uint64_t unused_s, uint64_t *removed, cohort_error *err);
 
 #endif

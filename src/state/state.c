@@ -116,8 +116,12 @@ void *state_arena(struct state *s, uint32_t group) {
     return s->arena[group];
 }
 
+void *state_page(struct state *s, uint32_t group, uint32_t page) {
+    assert(group < s->plan.groups && page < s->plan.pages[group]);
+    return s->arena[group] + page * s->plan.page_bytes[group];
+}
+
 void state_copy(struct state *s, uint32_t group, uint32_t from, uint32_t to) {
-    assert(group < s->plan.groups && from < s->plan.pages[group] && to < s->plan.pages[group] && from != to);
-    uint64_t page_bytes = s->plan.page_bytes[group];
-    memcpy(s->arena[group] + to * page_bytes, s->arena[group] + from * page_bytes, page_bytes);
+    assert(from != to);
+    memcpy(state_page(s, group, to), state_page(s, group, from), s->plan.page_bytes[group]);
 }

@@ -16,8 +16,8 @@ struct state;
 /* How a budget divides between the groups, by the model's own shape. Let n be the number of pages that the budget's
  * tokens fill. Then
  *     a full group      gets n pages;
- *     a windowed group  gets min(n, rows * w): w is what one row can hold at most, the pages that its window and the
- *                       chunks of the batches in flight touch. More would lie idle.
+ *     a windowed group  gets min(n, rows * w): w is what one row can hold at most, the pages that its window, the slack
+ *                       behind it and the chunks of the batches in flight touch. Rows cannot use more.
  * A budget in tokens is n directly; a budget in bytes is the largest n whose pages fit. So a window pays for itself
  * only up to its length, and all the rest of the budget is context. */
 struct state_plan {
@@ -36,6 +36,7 @@ int state_plan_make(const struct program *program, uint64_t bytes, uint64_t toke
 int state_new(const struct state_plan *plan, struct state **out, cohort_error *err);
 void state_free(struct state *s);
 void *state_arena(struct state *s, uint32_t group); /* NULL if the group has no bytes */
+void *state_page(struct state *s, uint32_t group, uint32_t page);
 /* Copies a page's bytes (copy on write of a partial page). */
 void state_copy(struct state *s, uint32_t group, uint32_t from, uint32_t to);
 

@@ -137,7 +137,8 @@ void account_submit(struct account *a, struct account_row *row) {
 static void freeze(const struct account *a, struct account_row *r) {
     for (uint32_t g = 0; g < a->config->groups; g++) {
         uint32_t window = a->config->group[g].window;
-        uint32_t from = window == 0 || r->done < window ? 0 : r->done - window + 1;
+        uint32_t keeps = window + PAGES_SLACK;
+        uint32_t from = window == 0 || r->done < keeps ? 0 : r->done - keeps + 1;
         r->held[g] = (r->next + PAGE_TOKENS - 1) / PAGE_TOKENS - from / PAGE_TOKENS;
     }
 }

@@ -85,7 +85,7 @@ static void end_row(struct play *p, struct request *r) {
     r->ended = 1;
     r->ended_commit = p->commits;
     account_finish(&p->account, &r->row);
-    if (p->canary != CANARY_DEAF) sched_finish(p->s, r->row.name);
+    if (p->canary != CANARY_DEAF) sched_finish(p->s, r->row.name, 1);
 }
 
 static void finish(struct play *p, struct request *r) {
@@ -137,7 +137,7 @@ static void call_strangers(struct play *p) {
     }
     for (uint32_t i = 0; i < p->spare_n; i++)
         if (p->spare[i] == row) return;
-    sched_finish(p->s, row);
+    sched_finish(p->s, row, 1);
     sched_pause(p->s, row, 1);
     sched_unreserve(p->s, row);
 }

@@ -30,6 +30,8 @@ add_test(NAME engine_histories_cpu COMMAND test_engine_histories_cpu --histories
 add_test(NAME engine_histories_ref COMMAND test_engine_histories_cpu --histories 200 --models ${cpu_models} --cpu ref)
 set_tests_properties(engine_histories engine_histories_cpu engine_histories_ref PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
 cohort_test(tenants SOURCES ${here}/test_tenants.c ROOMS engine)
+cohort_test(cache_parts SOURCES ${here}/test_cache_parts.c ROOMS engine)
+cohort_test(engine_resume TSAN SOURCES ${here}/test_engine_resume.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine)
 cohort_test(engine_tenants TSAN SOURCES ${here}/test_engine_tenants.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine)
 cohort_test(model_api SOURCES ${here}/test_model_api.c ${here}/engine_run.c ROOMS engine)
 cohort_test(trace TSAN SOURCES ${here}/test_trace.c ${here}/engine_run.c ROOMS engine)

@@ -10,6 +10,8 @@
 #include "sched/sched_internal.h"
 #include "sched_rig.h"
 
+enum { STORE_BLOCKS = 4096 };
+
 /* Two groups, the second windowed, as in the default model. */
 struct sched_config config_of(uint32_t rows, uint32_t queue, uint32_t batch) {
     return (struct sched_config){.rows_max = rows,
@@ -21,9 +23,12 @@ struct sched_config config_of(uint32_t rows, uint32_t queue, uint32_t batch) {
 }
 
 struct rig rig_of(struct sched_config config, uint32_t full, uint32_t windowed) {
-    struct rig r;
+    struct rig r = {NULL, NULL, NULL};
     assert_int_equal(pages_new(&r.pages, 2, (const uint32_t[]){full, windowed}, NULL), 0);
     config.pages = r.pages;
+    struct prefix_config store = {r.pages, 2, {config.group[0].window, config.group[1].window}, STORE_BLOCKS, 1};
+    if (config.tokens != NULL) assert_int_equal(prefix_new(&store, &r.prefix, NULL), 0);
+    config.prefix = r.prefix;
     assert_int_equal(sched_new(&config, &r.s, NULL), 0);
     assert_true(sched_check(r.s));
     return r;
@@ -33,13 +38,19 @@ struct rig rig_wide(uint32_t rows, uint32_t queue, uint32_t batch) {
     return rig_of(config_of(rows, queue, batch), 4096, 4096);
 }
 
-/* Ends every row and sees that all pages came back. */
+/* Ends every row and sees that all pages came back, but for those that the store keeps. */
 void rig_end(struct rig *r) {
-    for (uint32_t i = 0; i < r->s->rows_total; i++) sched_finish(r->s, row_name(r->s, row_at(r->s, i)));
+    for (uint32_t i = 0; i < r->s->rows_total; i++) sched_finish(r->s, row_name(r->s, row_at(r->s, i)), 1);
     while (r->s->in_flight > 0) sched_commit(r->s, plan_at(r->s, r->s->planned - r->s->in_flight + 1), 0);
     assert_true(sched_check(r->s));
-    for (uint32_t g = 0; g < 2; g++) assert_int_equal(pages_available(r->pages, g), pages_total(r->pages, g));
+    struct prefix_counts n = {0};
+    if (r->prefix != NULL) prefix_get_counts(r->prefix, &n);
+    for (uint32_t g = 0; g < 2; g++) {
+        assert_int_equal(prefix_used(r->s->prefix, g), 0);
+        assert_int_equal(pages_available(r->pages, g) + n.idle[g], pages_total(r->pages, g));
+    }
     sched_free(r->s);
+    prefix_free(r->prefix);
     pages_free(r->pages);
 }
 
@@ -93,7 +104,7 @@ uint32_t tokens_of(const struct plan *p, sched_row row) {
 }
 
 void finish(struct rig *r, sched_row row) {
-    sched_finish(r->s, row);
+    sched_finish(r->s, row, 1);
     assert_true(sched_check(r->s));
 }
 

@@ -7,14 +7,15 @@
 
 struct rig {
     struct pages *pages;
+    struct prefix *prefix; /* NULL: rows share nothing */
     struct sched *s;
 };
 
-/* Two groups, the second windowed, as in the default model. */
+/* Two groups, the second windowed, as in the default model. With config.tokens there is a prefix store. */
 struct sched_config config_of(uint32_t rows, uint32_t queue, uint32_t batch);
 struct rig rig_of(struct sched_config config, uint32_t full, uint32_t windowed);
 struct rig rig_wide(uint32_t rows, uint32_t queue, uint32_t batch);
-/* Ends every row and sees that all pages came back. */
+/* Ends every row and sees that all pages came back, but for those that the store keeps. */
 void rig_end(struct rig *r);
 sched_row reserve(struct rig *r);
 sched_row submit_request(struct rig *r, struct sched_request q);
