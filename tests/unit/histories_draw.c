@@ -194,6 +194,7 @@ static void way_draw(struct round *r, struct ask *a) {
         q->snapshot_at = a->snapshots;
     }
     q->cache_prompt = !draw_chance(d, 6);
+    if (!q->cache_prompt) a->session = 0; /* refused */
     q->cache_salt = salts[a->salt];
     q->cache_salt_n = a->salt == 2 ? 6 : a->salt ? 4 : 0;
     q->session = sessions[a->session];
