@@ -87,12 +87,12 @@ struct sched_config {
     uint32_t itl_target_us, itl_ratio_percent;
     uint32_t groups;
     struct sched_group group[PAGES_GROUPS_MAX];
-    struct pages *pages;                /* borrowed; sized by the caller */
-    struct prefix *prefix;              /* borrowed; on the same pages. NULL: rows share nothing */
-    uint32_t snapshot_stride;           /* windowed groups: a snapshot every so many tokens; 0: none by stride */
+    struct pages *pages;      /* borrowed; sized by the caller */
+    struct prefix *prefix;    /* borrowed; on the same pages. NULL: rows share nothing */
+    uint32_t snapshot_stride; /* windowed groups: a snapshot every so many tokens; 0: none by stride */
     /* The row's tokens that are known: the prompt, and behind it what it generated and the engine has read; valid until
-     * the next call of anything here. Asked inside sched_plan, sched_commit, sched_abandon, sched_finish, sched_pop_load
-     * and sched_loaded, for rows with a space only. */
+     * the next call of anything here. Asked inside sched_plan, sched_commit, sched_abandon, sched_finish,
+     * sched_pop_load and sched_loaded, for rows with a space only. */
     const int32_t *(*tokens)(void *user, sched_row row, uint32_t *n);
     void *user;
     const struct sched_tenant *tenants; /* copied; NULL: one of weight 1 */
@@ -221,9 +221,9 @@ struct sched_counts {
     uint32_t paused;              /* of those waiting, preparing, running and preempted */
     uint32_t in_flight;           /* plans */
     uint64_t preemptions, redone; /* so far: rows, tokens */
-    uint32_t following, loading; /* of those preparing: they wait for another row's state, or for a copy */
-    uint64_t cached;             /* so far: prompt tokens that were taken from the store */
-    uint32_t step_us;            /* P9: an iteration of the rows that run now without prompts; 0: not known */
+    uint32_t following, loading;  /* of those preparing: they wait for another row's state, or for a copy */
+    uint64_t cached;              /* so far: prompt tokens that were taken from the store */
+    uint32_t step_us;             /* P9: an iteration of the rows that run now without prompts; 0: not known */
     uint32_t token_ns;            /* P9: what a prompt token adds to it; 0: not known */
 };
 void sched_get_counts(const struct sched *s, struct sched_counts *out);
