@@ -167,6 +167,7 @@ static void copy_set(struct prefix *p, struct block *b, uint64_t where, uint32_t
     p->cold += (where != 0) - (b->where != 0);
     b->where_has = groups & (p->full | p->windowed);
     b->where = where;
+    if (where != 0) b->told |= b->where_has | TOLD_AT_ALL; /* what had a copy once does not ask for another */
     prefix_settle(p, b);
 }
 

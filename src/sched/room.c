@@ -1,15 +1,15 @@
 /* Who has pages, and who gives them up. The engine's thread, all inside sched_plan but for giving back.
  *
- * A row claims pages before it takes them, in every layer group. What the claims cost together, each shared page counted
- * once, never exceeds the pool: so taking a claimed page cannot fail, because what no row holds is free or can be
- * evicted from the store. In windowed groups the claims alone stay below the pool: a window moves on, and then needs
+ * A row claims pages before it takes them, in every layer group. What the claims cost together, each shared page
+ * counted once, never exceeds the pool: so taking a claimed page cannot fail, because what no row holds is free or can
+ * be evicted from the store. In windowed groups the claims alone stay below the pool: a window moves on, and then needs
  * pages of its own. Admission claims room for the tokens that the row knows and SCHED_AHEAD more, not
  * for its worst case (K3, optimistic). A running row that comes to the end of its claim claims the next SCHED_AHEAD
  * tokens, or at least the page it needs. If even that does not fit, there is pressure:
  *
  *   - pages that are on their way back (rows that end or were preempted and are still in flight, rows whose last token
- *     is not read yet), or of rows that load and cannot be preempted, are waited for: the row stalls, at most STALLS_MAX
- *     plans in a row;
+ *     is not read yet), or of rows that load and cannot be preempted, are waited for: the row stalls, at most
+ * STALLS_MAX plans in a row;
  *   - else the row that costs least to redo is preempted, which may be the row itself.
  *
  * Progress: the senior, the first of all rows that are not paused (priority, then submission), is never preempted for

@@ -1,4 +1,3 @@
-cohort_test(pages SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_pages.c ROOMS pages)
 foreach(subject sched sched_state sched_room sched_share sched_prefix)
   cohort_test(${subject} SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_${subject}.c ${CMAKE_CURRENT_SOURCE_DIR}/sched_rig.c ROOMS sched)
 endforeach()
