@@ -47,7 +47,7 @@ static uint64_t spent(const struct sched *s, uint32_t g) {
 static void set_claim(struct sched *s, struct row *r, uint32_t tokens) {
     for (uint32_t g = 0; g < s->config.groups; g++) {
         uint32_t claim = (uint32_t)claim_for(s, r, g, tokens);
-        s->claimed[g] += claim - r->span[g].claim;
+        s->claimed[g] = s->claimed[g] - r->span[g].claim + claim; /* it may claim less than when it followed */
         r->span[g].claim = claim;
     }
     r->covered = tokens;
