@@ -137,7 +137,7 @@ void check_cached(struct round *r, const struct ask *a, int lone) {
     if (cached > most)
         history_fail(r, a, "%u tokens from the store; nobody of that tenant and salt had more than %u in common",
                      cached, most);
-    if (!lone || none) return;
+    if (!lone || none || a->q.resume_n) return;
     cohort_metrics m;
     cohort_metrics_get(r->engine, &m);
     if (m.cache_evictions || m.cache_snapshot_evictions) return;
