@@ -154,7 +154,7 @@ void sched_preempt(struct sched *s, struct row *r) {
     assert((r->state == ROW_PREPARING || r->state == ROW_RUNNING) && !r->loading);
     r->preemptions++;
     s->preemptions++;
-    r->known = sched_max(r->prompt_n, r->reach);
+    r->known = sched_max(r->known, r->reach); /* of a continuation more may be known than was planned */
     sched_row_untell(s, r);
     sched_room_shrink(s, r);
     sched_row_enter(s, r, ROW_PREEMPTED);
