@@ -132,6 +132,20 @@ COHORT_API int cohort_token_piece(const cohort_model *model, int32_t id, const c
 COHORT_API int cohort_chat_render(const cohort_model *model, const char *messages_json, size_t len, int add_generation,
                                   int32_t **out, size_t *n, cohort_error *err);
 
+enum cohort_role { COHORT_ROLE_SYSTEM, COHORT_ROLE_USER, COHORT_ROLE_ASSISTANT, COHORT_ROLE_TOOL };
+/* Where a message's turn ends: `end` of the ids lie wholly before that. A chat that begins with the same messages has
+ * the same ids up to there, but for the rare word that the two sides of an end make together. */
+typedef struct cohort_turn {
+    int role;
+    uint32_t end;
+} cohort_turn;
+/* The same, with the turns' ends: places for a request's snapshot_at. *turns: *turns_n of them in the messages' order,
+ * no end before the last one's, freed with cohort_free. A system text that the template puts into the next user's turn
+ * ends where that user's own text begins. */
+COHORT_API int cohort_chat_render_turns(const cohort_model *model, const char *messages_json, size_t len,
+                                        int add_generation, int32_t **out, size_t *n, cohort_turn **turns,
+                                        size_t *turns_n, cohort_error *err);
+
 /* ---- Engine: one running batch ---- */
 
 /* Whose requests they are: an API key, a team. Tenants share the rows and the tokens by weight when there are not

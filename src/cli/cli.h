@@ -18,11 +18,14 @@ struct cli_options {
     double itl_ratio;
     int no_pipeline;
     const char *trace;
+    const char *state_dir;
     const cohort_tenant *tenants; /* serve: of its keys */
     size_t tenants_n;
     /* server */
     const char *host, *api_key, *keys, *alias;
     int64_t port, drain_seconds, request_timeout;
+    const char *store;
+    int64_t store_hours;
     int verbose;
     /* top */
     double interval;

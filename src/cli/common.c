@@ -84,6 +84,7 @@ int cli_open_engine(const struct cli_options *options, cohort_model *model, cons
     engine.itl_target_ms = (uint32_t)options->itl_target_ms;
     engine.itl_ratio_percent = (uint32_t)(options->itl_ratio * 100 + 0.5);
     engine.trace_path = options->trace;
+    engine.state_dir = options->state_dir;
     cohort_error error = {0};
     int rc = cohort_engine_open(model, &engine, out, &error);
     return rc ? cli_fail(&error) : 0;

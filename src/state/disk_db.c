@@ -240,6 +240,7 @@ struct load {
     struct disk_segments *segments;
     disk_bad_fn *bad;
     void *user;
+    int code, error; /* what ends the load: our code, and the system's */
 };
 
 /* NULL, or why the row is not to be used. */
@@ -264,7 +265,7 @@ static const char *read_row(sqlite3_stmt *row, struct disk_record *r, uint32_t *
     return NULL;
 }
 
-static const char *read_pages(const struct load *l, sqlite3_stmt *row, uint32_t entry) {
+static const char *read_pages(struct load *l, sqlite3_stmt *row, uint32_t entry) {
     struct disk_index *x = l->index;
     const unsigned char *pages = sqlite3_column_blob(row, 5);
     int n = sqlite3_column_bytes(row, 5);
@@ -278,9 +279,15 @@ static const char *read_pages(const struct load *l, sqlite3_stmt *row, uint32_t 
         memcpy(&slot, pages + at + 4, sizeof(slot));
         if (group >= x->groups || slot >= DISK_SLOTS_MAX || x->entries[entry].groups >> group & 1)
             return "its list of pages is not possible";
-        if (!disk_segments_has(l->segments, group, slot)) return "its pages are gone";
+        int has = disk_segments_has(l->segments, group, slot);
+        if (has < 0) {
+            l->code = has == -ENOMEM ? COHORT_E_MEMORY : COHORT_E_IO;
+            l->error = -has;
+        }
+        if (has <= 0) return "its pages are gone";
         int code = disk_index_claim_slot(x, entry, group, slot);
-        if (code) return code == COHORT_E_BUSY ? "its pages are another's" : "no memory for it";
+        if (code == COHORT_E_MEMORY) l->code = code;
+        if (code) return "its pages are another's";
         memcpy(&x->entries[entry].sum[group], pages + at + 8, sizeof(uint64_t));
         x->entries[entry].written |= (uint8_t)(1u << group);
     }
@@ -288,7 +295,7 @@ static const char *read_pages(const struct load *l, sqlite3_stmt *row, uint32_t 
 }
 
 /* One record into the index, or out of it again. */
-static void load_row(const struct load *l, sqlite3_stmt *row) {
+static void load_row(struct load *l, sqlite3_stmt *row) {
     struct disk_index *x = l->index;
     struct disk_record r;
     uint32_t used, entry = DISK_NONE, parent = DISK_NONE;
@@ -303,7 +310,8 @@ static void load_row(const struct load *l, sqlite3_stmt *row) {
     }
     if (!why) {
         int code = disk_index_add(x, parent, &r, &entry);
-        if (code) why = code == COHORT_E_LIMIT ? "there are too many" : "no memory for it";
+        if (code == COHORT_E_MEMORY) l->code = code;
+        if (code) why = "there are too many";
     }
     if (!why) x->entries[entry].used = used;
     if (!why) why = read_pages(l, row, entry);
@@ -313,7 +321,7 @@ static void load_row(const struct load *l, sqlite3_stmt *row) {
         x->removing = DISK_NONE;
         disk_index_forget(x, entry);
     }
-    l->bad(l->user, (uint64_t)sqlite3_column_int64(row, 0), why);
+    if (!l->code) l->bad(l->user, (uint64_t)sqlite3_column_int64(row, 0), why);
 }
 
 /* What does not hold is forgotten without a word: a session is only a name for what is still there. */
@@ -355,11 +363,16 @@ int disk_db_load(struct disk_db *b, struct disk_index *x, struct disk_segments *
         code = sqlite3_prepare_v2(b->db, "SELECT id, parent, used, space, tokens, pages, sum FROM records ORDER BY id",
                                   -1, &rows, NULL);
     if (!code) {
-        while ((code = sqlite3_step(rows)) == SQLITE_ROW) load_row(&l, rows);
-        if (code == SQLITE_DONE) code = 0;
+        while (!l.code && (code = sqlite3_step(rows)) == SQLITE_ROW) load_row(&l, rows);
+        if (code == SQLITE_DONE || l.code) code = 0;
     }
     sqlite3_finalize(rows);
     rows = NULL;
+    if (l.code) {
+        disk_db_rollback(b);
+        return err_set(err, l.code, "state-dir", "the state-dir cannot be loaded: %s",
+                       l.code == COHORT_E_MEMORY ? "no memory" : strerror(l.error));
+    }
     if (!code)
         code =
             sqlite3_prepare_v2(b->db, "SELECT place, name, record, tokens, used, sum FROM sessions", -1, &rows, NULL);

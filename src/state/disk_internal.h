@@ -65,7 +65,7 @@ struct disk_segments {
 void disk_segments_init(struct disk_segments *s, int folder, int writable, const struct disk_identity *identity,
                         const uint8_t digest[16]);
 void disk_segments_deinit(struct disk_segments *s);
-/* Whether the slot's segment is there, is one of ours and long enough. */
+/* Whether the slot's segment is there, is one of ours and long enough; below 0: an errno that says nothing of that. */
 int disk_segments_has(struct disk_segments *s, uint32_t group, uint32_t slot);
 int disk_segments_read(struct disk_segments *s, uint32_t group, uint32_t slot, void *to);
 int disk_segments_write(struct disk_segments *s, uint32_t group, uint32_t slot, const void *page);
@@ -197,7 +197,8 @@ enum disk_mode {
 struct disk_store {
     const char *path; /* as given, borrowed while it is opened, then a copy: for lines to people */
     int folder, lock;
-    struct disk_identity identity; /* groups 0: the folder has none */
+    uint64_t lock_file, index_file; /* inode numbers */
+    struct disk_identity identity;  /* groups 0: the folder has none */
     struct disk_segments segments;
     struct disk_db db;
     pthread_mutex_t mutex;
@@ -211,6 +212,9 @@ int disk_store_open(struct disk_store *s, const char *dir, enum disk_mode mode, 
 void disk_store_close(struct disk_store *s);
 /* One line on stderr that names the folder. */
 void disk_store_say(const struct disk_store *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Whether the lock and the index are still what the folder's names mean: else what is written would be lost, or another
+ * process could have the folder. */
+int disk_store_is_there(const struct disk_store *s);
 uint64_t disk_page_sum(const void *page, uint64_t bytes, uint64_t chain, uint32_t group);
 /* Reads a page of the entry and compares its sum. NULL, or why it is not to be used. */
 const char *disk_store_read(struct disk_store *s, const struct disk_entry *entry, uint32_t group, void *to);

@@ -191,6 +191,11 @@ static uint64_t slot_at(const struct disk_segments *s, uint32_t group, uint32_t 
     return DISK_ALIGN + slot % s->slots[group] * s->slot_bytes[group];
 }
 
+/* What an attempt to open says when the file is not there, or not ours. */
+static int is_missing(int error) {
+    return error == ENOENT || error == EINVAL || error == ENODATA || error == ELOOP || error == ENXIO;
+}
+
 int disk_segments_has(struct disk_segments *s, uint32_t group, uint32_t slot) {
     struct disk_segment *segment;
     struct stat status;
@@ -198,7 +203,8 @@ int disk_segments_has(struct disk_segments *s, uint32_t group, uint32_t slot) {
     uint64_t end = slot_at(s, group, slot) + s->page_bytes[group];
     if (number >= DISK_SEGMENTS_MAX) return 0;
     if (number < s->n[group] && s->list[group][number].known && end <= s->list[group][number].size) return 1;
-    if (find(s, group, number, &segment)) return 0;
+    int error = find(s, group, number, &segment);
+    if (error) return is_missing(error) ? 0 : -error;
     if (end > segment->size && !fstat(segment->fd, &status)) segment->size = (uint64_t)status.st_size;
     return end <= segment->size;
 }
@@ -214,7 +220,7 @@ int disk_segments_write(struct disk_segments *s, uint32_t group, uint32_t slot, 
     uint32_t number = slot / s->slots[group];
     if (number >= DISK_SEGMENTS_MAX) return EFBIG;
     int error = find(s, group, number, &segment);
-    if (error == ENOENT || error == EINVAL || error == ENODATA || error == ELOOP) { /* not there, or not ours */
+    if (is_missing(error)) {
         error = make_segment(s, group, number);
         if (!error) error = find(s, group, number, &segment);
     }

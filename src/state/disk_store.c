@@ -62,7 +62,12 @@ static int open_folder(struct disk_store *s, enum disk_mode mode, cohort_error *
     if (mode == DISK_LOOK) return 0;
     s->lock = openat(s->folder, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     if (s->lock < 0) return io_error(s, "the lock cannot be opened: ", err);
-    if (flock(s->lock, LOCK_EX | LOCK_NB) == 0) return 0;
+    if (flock(s->lock, LOCK_EX | LOCK_NB) == 0) {
+        struct stat status;
+        if (fstat(s->lock, &status)) return io_error(s, "", err);
+        s->lock_file = status.st_ino;
+        return 0;
+    }
     if (errno != EWOULDBLOCK) return io_error(s, "the lock cannot be taken: ", err);
     return err_set(err, COHORT_E_BUSY, "state-dir", "state-dir %s: another process is using it", s->path);
 }
@@ -80,6 +85,15 @@ static int full_path(const struct disk_store *s, const char *name, struct buf *o
     free(real);
     if (!same) return err_set(err, code, "state-dir", "state-dir %s: it was moved while it was opened", s->path);
     return code ? err_set(err, code, "state-dir", "state-dir %s: no memory for its path", s->path) : 0;
+}
+
+static int is_file(const struct disk_store *s, const char *name, uint64_t file) {
+    struct stat status;
+    return !fstatat(s->folder, name, &status, AT_SYMLINK_NOFOLLOW) && status.st_ino == file;
+}
+
+int disk_store_is_there(const struct disk_store *s) {
+    return is_file(s, "lock", s->lock_file) && is_file(s, INDEX_NAME, s->index_file);
 }
 
 /* Whether the database's files are plain files of their own, or not there. */
@@ -261,6 +275,8 @@ static int open_database(struct disk_store *s, enum disk_mode mode, int make, co
         if (fd < 0) return io_error(s, INDEX_NAME ": ", err);
         close(fd);
     }
+    if (fstatat(s->folder, INDEX_NAME, &status, AT_SYMLINK_NOFOLLOW)) return io_error(s, INDEX_NAME ": ", err);
+    s->index_file = status.st_ino;
     int code = full_path(s, INDEX_NAME, &path, err);
     if (!code) code = disk_db_open(&s->db, path.data, mode != DISK_LOOK, err);
     if (!code) code = settle_identity(s, mode, identity, err);
@@ -314,7 +330,8 @@ uint64_t disk_page_sum(const void *page, uint64_t bytes, uint64_t chain, uint32_
 
 const char *disk_store_read(struct disk_store *s, const struct disk_entry *entry, uint32_t group, void *to) {
     int error = disk_segments_read(&s->segments, group, entry->slot[group], to);
-    if (error == ENOENT || error == ENODATA || error == EINVAL || error == ELOOP) return "its page is gone";
+    if (error == ENOENT || error == ENODATA || error == EINVAL || error == ELOOP || error == ENXIO)
+        return "its page is gone";
     if (error) return "its page cannot be read";
     uint64_t sum = disk_page_sum(to, s->identity.page_bytes[group], entry->chain, group);
     return sum == entry->sum[group] ? NULL : "a page's checksum does not hold";

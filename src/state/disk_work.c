@@ -275,25 +275,31 @@ static void keep_removing(struct disk *d, uint32_t list) {
     unlock(d);
 }
 
-static void commit_failed(struct disk *d, int code) {
-    disk_db_rollback(&d->store.db);
-    d->commit_us = clock_us() + (uint64_t)DISK_RETRY_MS * US_PER_MS;
-    if (!disk_db_is_fatal(code)) {
-        say_once(d, disk_db_text(code));
-        return;
-    }
+static void give_up(struct disk *d, const char *why) {
     lock(d);
     int was = d->broken;
     d->broken = 1;
     unlock(d);
-    if (!was)
-        disk_store_say(&d->store, "its index cannot be written any more: %s; nothing is stored until the next start",
-                       disk_db_text(code));
+    if (!was) disk_store_say(&d->store, "%s; nothing is stored any more until the next start", why);
+}
+
+static void commit_failed(struct disk *d, int code) {
+    disk_db_rollback(&d->store.db);
+    d->commit_us = clock_us() + (uint64_t)DISK_RETRY_MS * US_PER_MS;
+    if (disk_db_is_fatal(code))
+        give_up(d, disk_db_text(code));
+    else
+        say_once(d, disk_db_text(code));
 }
 
 /* Makes all that is staged, removed or named durable. Without the lock. */
 static void commit(struct disk *d) {
     struct disk_store *s = &d->store;
+    if (!disk_store_is_there(s)) {
+        give_up(d, "its lock or its index was taken away");
+        end_staged(d, COHORT_E_CLOSED);
+        return;
+    }
     int error = disk_segments_sync(&s->segments);
     if (error) {
         say_once(d, strerror(error));
