@@ -8,8 +8,7 @@
  *
  * Who owns pages. Rows hold pages (prefix_alloc, prefix_ref, prefix_unref); the tree holds one reference more of each
  * page that it names. A page that only the tree holds can be taken back at any time: prefix_alloc does that when the
- * pool is empty. So prefix_alloc fails only if rows hold every page of the group (prefix_used counts those), given that
- * who pins a block also holds its pages in the full groups, and those of all blocks before.
+ * pool is empty. So prefix_alloc fails only if rows hold every page of the group (prefix_used counts those).
  *
  * Windowed groups. A block's page in a windowed group is of use only together with those of the whole window before the
  * place where somebody goes on. While a row holds such pages the tree lends them; when the last row lets go of one it
@@ -23,8 +22,8 @@
  * Eviction is by cost (GreedyDual): what is lost has a credit, the tokens that must be read again without it for each
  * page that it frees, times what uses it had, on top of the credit of what was evicted last; the smallest goes first,
  * of equal ones the one used longest ago. In full groups a block without resident children goes, in windowed ones a
- * snapshot. A pinned block and those before it do not go, nor do their pages in the full groups. Snapshots can go at
- * any time: who needs their pages holds them.
+ * snapshot. Of a pinned block and those before it the pages that rows hold do not go, and not the block itself as
+ * long as it has such a page or a copy elsewhere. Snapshots can go at any time: who needs their pages holds them.
  *
  * Invariants (prefix_check):
  *   - a block with a page in a full group has a parent with one; a row that holds a block's page in a full group and
@@ -100,7 +99,8 @@ prefix_block prefix_add(struct prefix *p, uint64_t space, prefix_block parent, c
 /* Keeps the windowed pages that are needed to go on at any position in `block`. weight >= 1 multiplies the credit. 1:
  * done (or there is nothing to keep); 0: some of them are not there any more, or no room. Keeping again refreshes. */
 int prefix_keep(struct prefix *p, prefix_block block, uint32_t weight);
-/* A pinned block, and all before it, stay until the last unpin. A block that is gone is ignored. */
+/* A pinned block, and all before it, stay until the last unpin, if rows hold their pages in the full groups or they
+ * have copies. A block that is gone is ignored. */
 void prefix_pin(struct prefix *p, prefix_block block);
 void prefix_unpin(struct prefix *p, prefix_block block);
 /* Takes the block and all behind it out of the tree, pinned or not; rows keep their references. */

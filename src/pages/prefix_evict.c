@@ -94,7 +94,8 @@ int prefix_heap_wants(const struct prefix *p, const struct block *b, uint32_t he
     }
     if (heap >= p->groups) return 0;
     if (p->windowed >> heap & 1U) return b->snapshot && b->frees[heap] > 0;
-    return block_resident(p, b) && b->kid[0] == 0 && !block_held(b) && is_idle(p, b, heap);
+    return block_resident(p, b) && b->kid[0] == 0 &&
+           is_idle(p, b, heap); /* a pin without a row's pages protects none */
 }
 
 void prefix_heaps_settle(struct prefix *p, struct block *b) {

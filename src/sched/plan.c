@@ -34,8 +34,8 @@ static int is_among(const struct sched *s, enum list_id list, uint32_t tenant) {
     return 0;
 }
 
-/* P1: the tokens that the rows that prepare have to read have a limit. It keeps a tenant's next row out while another of
- * its own prepares, but never its only one: long prompts of one tenant would hold up all others. */
+/* P1: the tokens that the rows that prepare have to read have a limit. It keeps a tenant's next row out while another
+ * of its own prepares, but never its only one: long prompts of one tenant would hold up all others. */
 static int cohort_is_full(const struct sched *s, const struct row *head, const struct look *look) {
     uint32_t unread = head->known - sched_max(look->position, look->until);
     uint32_t load = sched_min(unread, s->config.cohort_tokens / 2);
@@ -240,8 +240,8 @@ static void plan_end(struct sched *s, const struct plan *plan) {
 }
 
 /* A row's items follow each other without a gap, so the next one that reads its pages, planned or not, begins where
- * this one ended: what lies behind that one's window is read by nobody any more. Before it goes it is stored, and lent to
- * those that waited for it. */
+ * this one ended: what lies behind that one's window is read by nobody any more. Before it goes it is stored, and lent
+ * to those that waited for it. */
 void sched_commit(struct sched *s, const struct plan *plan, uint32_t us) {
     plan_end(s, plan);
     sched_costs_note(&s->costs, plan, us);

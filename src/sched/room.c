@@ -1,15 +1,15 @@
 /* Who has pages, and who gives them up. The engine's thread, all inside sched_plan but for giving back.
  *
- * A row claims pages before it takes them, in every layer group. What the claims cost together, each shared page counted
- * once, never exceeds the pool: so taking a claimed page cannot fail, because what no row holds is free or can be
- * evicted from the store. In windowed groups the claims alone stay below the pool: a window moves on, and then needs
+ * A row claims pages before it takes them, in every layer group. What the claims cost together, each shared page
+ * counted once, never exceeds the pool: so taking a claimed page cannot fail, because what no row holds is free or can
+ * be evicted from the store. In windowed groups the claims alone stay below the pool: a window moves on, and then needs
  * pages of its own. Admission claims room for the tokens that the row knows and SCHED_AHEAD more, not
  * for its worst case (K3, optimistic). A running row that comes to the end of its claim claims the next SCHED_AHEAD
  * tokens, or at least the page it needs. If even that does not fit, there is pressure:
  *
  *   - pages that are on their way back (rows that end or were preempted and are still in flight, rows whose last token
- *     is not read yet), or of rows that load and cannot be preempted, are waited for: the row stalls, at most STALLS_MAX
- *     plans in a row;
+ *     is not read yet), or of rows that load and cannot be preempted, are waited for: the row stalls, at most
+ * STALLS_MAX plans in a row;
  *   - else the row that costs least to redo is preempted, which may be the row itself.
  *
  * Progress: the senior, the first of all rows that are not paused (priority, then submission), is never preempted for
@@ -47,7 +47,7 @@ static uint64_t spent(const struct sched *s, uint32_t g) {
 static void set_claim(struct sched *s, struct row *r, uint32_t tokens) {
     for (uint32_t g = 0; g < s->config.groups; g++) {
         uint32_t claim = (uint32_t)claim_for(s, r, g, tokens);
-        s->claimed[g] += claim - r->span[g].claim;
+        s->claimed[g] = s->claimed[g] - r->span[g].claim + claim; /* it may claim less than when it followed */
         r->span[g].claim = claim;
     }
     r->covered = tokens;
@@ -154,7 +154,7 @@ void sched_preempt(struct sched *s, struct row *r) {
     assert((r->state == ROW_PREPARING || r->state == ROW_RUNNING) && !r->loading);
     r->preemptions++;
     s->preemptions++;
-    r->known = sched_max(r->prompt_n, r->reach);
+    r->known = sched_max(r->known, r->reach); /* of a continuation more may be known than was planned */
     sched_row_untell(s, r);
     sched_room_shrink(s, r);
     sched_row_enter(s, r, ROW_PREEMPTED);

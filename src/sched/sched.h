@@ -91,8 +91,8 @@ struct sched_config {
     struct prefix *prefix;    /* borrowed; on the same pages. NULL: rows share nothing */
     uint32_t snapshot_stride; /* windowed groups: a snapshot every so many tokens; 0: none by stride */
     /* The row's tokens that are known: the prompt, and behind it what it generated and the engine has read; valid until
-     * the next call of anything here. Asked inside sched_plan, sched_commit, sched_abandon, sched_finish, sched_pop_load
-     * and sched_loaded, for rows with a space only. */
+     * the next call of anything here. Asked inside sched_plan, sched_commit, sched_abandon, sched_finish,
+     * sched_pop_load and sched_loaded, for rows with a space only. */
     const int32_t *(*tokens)(void *user, sched_row row, uint32_t *n);
     void *user;
     const struct sched_tenant *tenants; /* copied; NULL: one of weight 1 */

@@ -1,7 +1,7 @@
 /* What the scheduler's files share: rows, the lists they stand in, tenants, and the whole object. sched.c owns a row's
  * life, line.c the waiting lines and the tenants' shares, room.c who has pages and who gives them up, share.c what rows
- * take from the prefix store and put there, follow.c rows that wait for another's state or for a copy of it, costs.c what
- * iterations are expected to take, plan.c admission and iterations, check.c the invariants. */
+ * take from the prefix store and put there, follow.c rows that wait for another's state or for a copy of it, costs.c
+ * what iterations are expected to take, plan.c admission and iterations, check.c the invariants. */
 #ifndef SCHED_INTERNAL_H
 #define SCHED_INTERNAL_H
 
@@ -229,8 +229,8 @@ uint64_t sched_share_limit(const struct tenant *t);
 /* ---- share.c ---- */
 /* What a row that holds nothing could begin with. */
 struct look {
-    uint32_t position; /* [0, position) is taken, or loaded where it is not resident */
-    uint32_t resident; /* <= position */
+    uint32_t position;  /* [0, position) is taken, or loaded where it is not resident */
+    uint32_t resident;  /* <= position */
     prefix_block block; /* holds position - 1 */
     uint32_t leader;    /* NO_ROW: it follows nobody. Else it takes nothing now, and position is 0 */
     uint32_t until;     /* how far it follows, in whole pages */

@@ -270,7 +270,8 @@ static void s3_a_cancelled_row_leaves_what_it_has(void **state) {
 /* A plan in flight reads the row's table: equal blocks are taken over when none does. */
 static void s3_equal_blocks_become_one(void **state) {
     struct rig r = rig_full(4, 256);
-    sched_row a = submit_text(&r, (struct prompt){1, 120, 1, 120}, (struct sched_request){.max_new = 2, .chunk_max = 8});
+    sched_row a =
+        submit_text(&r, (struct prompt){1, 120, 1, 120}, (struct sched_request){.max_new = 2, .chunk_max = 8});
     turn(&r);
     sched_row b = submit_new(&r, (struct prompt){1, 120, 1, 120}, 30); /* does not follow one with smaller chunks */
     turn(&r);
@@ -506,7 +507,8 @@ static void s8_a_follower_ends(void **state) {
 static void s8_outputs_everywhere_take_nothing(void **state) {
     struct rig r = rig_full(4, 64);
     run_new(&r, (struct prompt){1, 100, 1, 100}, 2);
-    sched_row row = submit_text(&r, (struct prompt){1, 100, 1, 100}, (struct sched_request){.max_new = 2, .all_outputs = 1});
+    sched_row row =
+        submit_text(&r, (struct prompt){1, 100, 1, 100}, (struct sched_request){.max_new = 2, .all_outputs = 1});
     const struct plan_item *item = item_of(begin(&r), row);
     assert_int_equal(item->pos, 0);
     assert_int_equal(item->n_outputs, 64);
@@ -520,7 +522,8 @@ static void s8_outputs_everywhere_take_nothing(void **state) {
 
 static void s8_a_preempted_row_finds_its_state_again(void **state) {
     struct rig r = rig_storing(2, 64, 20, 0);
-    sched_row a = submit_new(&r, (struct prompt){1, 60, 1, 60}, 500), b = submit_new(&r, (struct prompt){2, 60, 2, 60}, 500);
+    sched_row a = submit_new(&r, (struct prompt){1, 60, 1, 60}, 500),
+              b = submit_new(&r, (struct prompt){2, 60, 2, 60}, 500);
     while (counts(&r).preemptions == 0) turn(&r);
     finish(&r, a); /* there is room again, and only the last blocks of b were evicted */
     struct sched_history h;
@@ -534,11 +537,199 @@ static void s8_a_preempted_row_finds_its_state_again(void **state) {
     rig_end(&r);
 }
 
+/* ---- S7 ---- */
+
+/* The first n tokens of a text are known from their copies only. */
+static prefix_block restore(struct rig *r, uint32_t text, uint32_t n) {
+    prefix_block block = 0;
+    for (uint32_t at = 0; at < n; at += PAGE_TOKENS) {
+        int32_t tokens[PAGE_TOKENS];
+        for (uint32_t k = 0; k < PAGE_TOKENS; k++) tokens[k] = (int32_t)(text * 10000 + at + k);
+        block = prefix_restore(r->prefix, 7, block, tokens, sched_min(PAGE_TOKENS, n - at), at + 1, 3);
+        assert_int_not_equal(block, 0);
+    }
+    return block;
+}
+
+static void loaded(struct rig *r, sched_row row, int ok) {
+    sched_loaded(r->s, row, ok);
+    assert_true(sched_check(r->s));
+}
+
+static void s7_a_load_is_waited_for(void **state) {
+    struct rig r = rig_full(4, 64);
+    restore(&r, 1, 330);
+    sched_row row = submit_new(&r, (struct prompt){1, 330, 2, 400}, 4),
+              other = submit_new(&r, (struct prompt){3, 40, 3, 40}, 90);
+    const struct plan *p = begin(&r);
+    assert_int_equal(tokens_of(p, row), 0);
+    assert_int_equal(tokens_of(p, other), 40);
+    assert_int_equal(seen.loads, 1);
+    assert_int_equal(seen.load.row, row);
+    assert_int_equal(seen.load.n, 11);
+    for (uint32_t k = 0; k < 11; k++) { /* from the last to the first */
+        struct prefix_view view;
+        assert_int_equal(seen.blocks[k].groups, 3);
+        assert_true(prefix_get(r.prefix, seen.blocks[k].block, &view));
+        assert_int_equal(view.where, view.index * PAGE_TOKENS + 1);
+        for (uint32_t g = 0; g < 2; g++) assert_int_equal(seen.blocks[k].page[g], table(&r, row, g)[view.index]);
+    }
+    assert_int_equal(counts(&r).loading, 1);
+    end(&r, p);
+    assert_int_equal(tokens_of(turn(&r), row), 0);
+    assert_int_equal(seen.loads, 0); /* told once */
+    assert_int_equal(cached(&r, row), 0);
+    loaded(&r, row, 1);
+    assert_int_equal(cached(&r, row), 330);
+    assert_int_equal(store(&r).resident, 10 + 1); /* the cut one is the row's; one is of the other row */
+    assert_int_equal(item_of(turn(&r), row)->pos, 330);
+    finish(&r, other);
+    run(&r, row);
+    rig_end(&r);
+}
+
+static void s7_only_what_is_missing_is_loaded(void **state) {
+    struct rig r = rig_storing(4, 64, 1000, WINDOW);
+    run_new(&r, (struct prompt){1, 96, 1, 96}, 1);
+    struct prefix_match m;
+    int32_t tokens[320];
+    for (int32_t k = 0; k < 320; k++) tokens[k] = 10000 + k;
+    prefix_find(r.prefix, 7, tokens, 96, &m);
+    assert_int_equal(m.tokens, 96);
+    prefix_block block = m.block;
+    for (uint32_t at = 96; at < 320; at += PAGE_TOKENS)
+        block = prefix_restore(r.prefix, 7, block, tokens + at, PAGE_TOKENS, at, 3);
+    sched_row row = submit_new(&r, (struct prompt){1, 320, 2, 400}, 4);
+    begin(&r);
+    assert_int_equal(seen.loads, 1);
+    assert_int_equal(seen.load.n, 7);
+    for (uint32_t k = 0; k < 7; k++) /* of the window: the blocks of positions 257 to 319 */
+        assert_int_equal(seen.blocks[k].groups, k < 2 ? 3 : 1);
+    loaded(&r, row, 1);
+    assert_int_equal(item_of(turn(&r), row)->pos, 320);
+    run(&r, row);
+    rig_end(&r);
+}
+
+static void s7_a_load_that_failed_is_read_instead(void **state) {
+    struct rig r = rig_full(4, 64);
+    run_new(&r, (struct prompt){1, 64, 1, 64}, 1);
+    struct prefix_match m;
+    int32_t tokens[320];
+    for (int32_t k = 0; k < 320; k++) tokens[k] = 10000 + k;
+    prefix_find(r.prefix, 7, tokens, 64, &m);
+    prefix_block block = m.block;
+    for (uint32_t at = 64; at < 320; at += PAGE_TOKENS)
+        block = prefix_restore(r.prefix, 7, block, tokens + at, PAGE_TOKENS, at, 3);
+    sched_row row = submit_new(&r, (struct prompt){1, 320, 2, 400}, 4);
+    begin(&r);
+    assert_int_equal(seen.load.n, 8);
+    prefix_forget_where(r.prefix, seen.blocks[0].block);
+    loaded(&r, row, 0);
+    const struct plan_item *item = item_of(begin(&r), row); /* other copies are there, but it takes none again */
+    assert_int_equal(seen.loads, 0);
+    assert_int_equal(item->pos, 64);
+    end(&r, plan_at(r.s, r.s->planned));
+    run(&r, row);
+    rig_end(&r);
+}
+
+static void s7_a_row_that_ends_while_it_loads(void **state) {
+    for (int ok = 0; ok < 2; ok++) {
+        struct rig r = rig_full(4, 64);
+        restore(&r, 1, 320);
+        sched_row row = submit_new(&r, (struct prompt){1, 320, 2, 400}, 4);
+        begin(&r);
+        finish(&r, row);
+        assert_state(&r, row, ROW_ENDING);
+        assert_int_equal(pop_gone(&r), 0);
+        assert_int_equal(prefix_used(r.prefix, 0), 10); /* somebody writes to them */
+        loaded(&r, row, ok);
+        assert_int_equal(pop_gone(&r), row);
+        assert_int_equal(store(&r).resident, ok ? 10 : 0);
+        loaded(&r, row, 1); /* a stranger */
+        rig_end(&r);
+    }
+}
+
+static void s7_a_load_that_nobody_was_told_of_ends_at_once(void **state) {
+    struct rig r = rig_full(4, 64);
+    restore(&r, 1, 320);
+    sched_row row = submit_new(&r, (struct prompt){1, 320, 2, 400}, 4);
+    plan(&r);
+    finish(&r, row);
+    assert_int_equal(pop_gone(&r), row);
+    collect(&r);
+    assert_int_equal(seen.loads, 0);
+    rig_end(&r);
+}
+
+static void s7_others_follow_a_load(void **state) {
+    for (int ok = 0; ok < 2; ok++) {
+        struct rig r = rig_full(4, 64);
+        prefix_block last = restore(&r, 1, 320);
+        sched_row a = submit_new(&r, (struct prompt){1, 320, 2, 400}, 4),
+                  b = submit_new(&r, (struct prompt){1, 320, 3, 400}, 4);
+        begin(&r);
+        assert_int_equal(seen.loads, 1);
+        assert_int_equal(counts(&r).loading, 1);
+        assert_int_equal(counts(&r).following, 1);
+        if (!ok) prefix_forget_where(r.prefix, last);
+        loaded(&r, a, ok);
+        turn(&r);
+        assert_int_equal(counts(&r).following, !ok); /* it reads, and is still followed */
+        while (counts(&r).running < 2) turn(&r);
+        assert_int_equal(cached(&r, a), ok ? 320 : 0);
+        assert_int_equal(cached(&r, b), 320);
+        rig_end(&r);
+    }
+}
+
+static void s7_a_row_that_loads_is_not_preempted(void **state) {
+    struct rig r = rig_storing(2, 64, 20, 0);
+    restore(&r, 1, 320);
+    sched_row a = submit_new(&r, (struct prompt){2, 20, 2, 20}, 500),
+              b = submit_new(&r, (struct prompt){1, 320, 3, 330}, 4);
+    begin(&r);
+    assert_int_equal(counts(&r).loading, 1);
+    end(&r, plan_at(r.s, r.s->planned));
+    uint32_t n = 0;
+    for (const struct plan *p; (p = turn(&r)) != NULL; n++) continue; /* a has no room any more and waits */
+    assert_true(n > 200);
+    assert_int_equal(counts(&r).preemptions, 0);
+    loaded(&r, b, 1);
+    turn(&r);
+    assert_int_equal(counts(&r).preemptions, 1);
+    assert_state(&r, b, ROW_WAITING);
+    assert_state(&r, a, ROW_RUNNING);
+    rig_end(&r);
+}
+
+/* A row that loads pins blocks whose pages it does not hold. What others put there meanwhile can be taken back. */
+static void s7_pinned_blocks_do_not_hold_idle_pages(void **state) {
+    struct rig r = rig_storing(3, 512, 26, 0);
+    restore(&r, 1, 320);
+    sched_row a = submit_new(&r, (struct prompt){1, 320, 2, 330}, 10);
+    begin(&r);
+    assert_int_equal(counts(&r).loading, 1);
+    sched_row b = submit_text(&r, (struct prompt){1, 320, 1, 320}, (struct sched_request){.all_outputs = 1});
+    while (sched_row_state(r.s, b) != ROW_RUNNING) turn(&r);
+    finish(&r, b); /* its pages are in the blocks that a loads */
+    assert_int_equal(store(&r).idle[0], 10);
+    sched_row c = submit_new(&r, (struct prompt){4, 479, 4, 479}, 1);
+    assert_int_equal(tokens_of(turn(&r), c), 479);
+    loaded(&r, a, 1);
+    finish(&r, c);
+    run(&r, a);
+    rig_end(&r);
+}
+
 /* ---- T2 ---- */
 
 static void t2_a_resumed_row_goes_on_with_its_next_token(void **state) {
     struct rig r = rig_full(4, 64);
-    sched_row row = submit_text(&r, (struct prompt){1, 50, 2, 60}, (struct sched_request){.max_new = 20, .resumed = 10});
+    sched_row row =
+        submit_text(&r, (struct prompt){1, 50, 2, 60}, (struct sched_request){.max_new = 20, .resumed = 10});
     const struct plan_item *item = item_of(begin(&r), row);
     assert_int_equal(item->pos, 0);
     assert_int_equal(item->n_tokens, 60);
@@ -623,6 +814,14 @@ int main(void) {
         cmocka_unit_test(s8_a_follower_ends),
         cmocka_unit_test(s8_outputs_everywhere_take_nothing),
         cmocka_unit_test(s8_a_preempted_row_finds_its_state_again),
+        cmocka_unit_test(s7_a_load_is_waited_for),
+        cmocka_unit_test(s7_only_what_is_missing_is_loaded),
+        cmocka_unit_test(s7_a_load_that_failed_is_read_instead),
+        cmocka_unit_test(s7_a_row_that_ends_while_it_loads),
+        cmocka_unit_test(s7_a_load_that_nobody_was_told_of_ends_at_once),
+        cmocka_unit_test(s7_others_follow_a_load),
+        cmocka_unit_test(s7_a_row_that_loads_is_not_preempted),
+        cmocka_unit_test(s7_pinned_blocks_do_not_hold_idle_pages),
         cmocka_unit_test(t2_a_resumed_row_goes_on_with_its_next_token),
         cmocka_unit_test(t2_a_resumed_row_finds_what_it_left),
         cmocka_unit_test(t2_what_cannot_be_resumed),
