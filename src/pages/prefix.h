@@ -96,8 +96,9 @@ uint32_t prefix_take(struct prefix *p, prefix_block block, uint32_t position, ui
  * groups). */
 prefix_block prefix_add(struct prefix *p, uint64_t space, prefix_block parent, const int32_t *tokens, uint32_t n,
                         uint32_t page[]);
-/* Keeps the windowed pages that are needed to go on at any position in `block`. weight >= 1 multiplies the credit. 1:
- * done (or there is nothing to keep); 0: some of them are not there any more, or no room. Keeping again refreshes. */
+/* Keeps the windowed pages that are needed to go on at any position in `block`. weight >= 1 multiplies the credit, also
+ * of the blocks before it. 1: done (or there is nothing to keep); 0: some of them are not there any more, or no room.
+ * Keeping again refreshes. */
 int prefix_keep(struct prefix *p, prefix_block block, uint32_t weight);
 /* A pinned block, and all before it, stay until the last unpin, if rows hold their pages in the full groups or they
  * have copies. A block that is gone is ignored. */
