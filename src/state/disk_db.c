@@ -133,7 +133,10 @@ static int check_file(struct disk_db *b, const char *path, int writable, cohort_
         return err_set(err, COHORT_E_UNSUPPORTED, "state-dir", "%s has format %lld; this version knows format %d", path,
                        (long long)version, DISK_FORMAT);
     if (!code) code = compare_schema(b, &tables);
-    if (!code && tables == 0 && application == 0 && version == 0 && writable)
+    int is_empty = !code && tables == 0 && application == 0 && version == 0;
+    if (is_empty && !writable) /* its making was cut short */
+        return err_set(err, COHORT_E_NOT_FOUND, "state-dir", "%s: nothing is stored there", path);
+    if (is_empty)
         code = create(b);
     else if (!code && (tables != SCHEMA_TABLES || application != APPLICATION || version != DISK_FORMAT))
         code = SQLITE_CORRUPT;
