@@ -113,13 +113,16 @@ static int store(struct buf *out, const cohort_metrics *m) {
 }
 
 /* The two by the names that vLLM gives them, in its unit: tokens. */
-static int store_as_vllm(struct buf *out, const cohort_metrics *m) {
+static int store_as_vllm(const struct server *server, struct buf *out, const cohort_metrics *m) {
+    cohort_engine_options engine;
+    cohort_engine_get_options(server->engine, &engine);
     return buf_addf(out,
                     "# HELP vllm:prefix_cache_queries_total Prompt tokens looked up in the prefix store.\n"
                     "# TYPE vllm:prefix_cache_queries_total counter\nvllm:prefix_cache_queries_total %llu\n"
                     "# HELP vllm:prefix_cache_hits_total Prompt tokens taken from it.\n"
                     "# TYPE vllm:prefix_cache_hits_total counter\nvllm:prefix_cache_hits_total %llu\n",
-                    (unsigned long long)(m->prompt_tokens + m->cached_tokens), (unsigned long long)m->cached_tokens);
+                    (unsigned long long)(engine.cache ? m->prompt_tokens + m->cached_tokens : 0),
+                    (unsigned long long)m->cached_tokens);
 }
 
 /* What the scheduler goes by when it chooses how much of a prompt an iteration reads. */
@@ -181,7 +184,7 @@ int metrics_text(struct server *server, struct buf *out) {
     int rc = counters(out, &m);
     if (!rc) rc = happenings(out, &m);
     if (!rc) rc = store(out, &m);
-    if (!rc) rc = store_as_vllm(out, &m);
+    if (!rc) rc = store_as_vllm(server, out, &m);
     if (!rc) rc = gauge(out, "rows_running", "Requests that decode.", m.rows_running);
     if (!rc) rc = gauge(out, "rows_preparing", "Requests whose prompt is being read.", m.rows_preparing);
     if (!rc) rc = gauge(out, "rows_waiting", "Requests in the waiting line.", m.rows_waiting);
