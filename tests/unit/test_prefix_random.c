@@ -137,7 +137,9 @@ static void known_add(struct world *w, prefix_block name, uint64_t space, const 
         *k = (struct known){.name = name, .space = space, .n = n};
         memcpy(k->tokens, tokens, n * sizeof *tokens);
     }
-    if (where != 0) k->where = where;
+    if (where == 0) return;
+    k->where = where;
+    k->told_at_all = 1; /* what had a copy once is not asked for again */
 }
 
 /* What the brute search needs of a block. */
