@@ -218,7 +218,7 @@ void sched_share_leave(struct sched *s, struct row *r) {
         sched_share_publish(s, r);
         if (!r->sealed) store_rest(s, r);
     }
-    if (s->has_windows && shares(s, r) && r->block != 0) prefix_keep(s->prefix, r->block, r->weight);
+    if (shares(s, r) && r->block != 0) prefix_keep(s->prefix, r->block, r->weight);
     r->left = r->unsound ? 0 : r->block;
     sched_share_let_go(s, r);
 }
