@@ -19,6 +19,8 @@ struct cli_options {
     int no_pipeline;
     const char *trace;
     const char *state_dir;
+    int64_t state_dir_bytes, snapshot_stride;
+    int no_cache;
     const cohort_tenant *tenants; /* serve: of its keys */
     size_t tenants_n;
     /* server */
@@ -39,11 +41,15 @@ struct cli_options {
     const char *ids, *rows_list;
     int64_t bench_prompt, bench_repeats;
     int json, special, no_bos;
-    const char *argument; /* the first word that is no option */
+    /* cache */
+    int64_t unused; /* seconds; -1: not given */
+    int repair;
+    const char *argument, *object; /* the words that are no options */
 };
 
 struct cli_command {
     const char *name, *summary, *options; /* options: letters of the groups that it takes, see options.c */
+    const char *words;                    /* that are no options, for its help; as many as there are spaces and one */
     int (*run)(const struct cli_options *options);
 };
 
@@ -79,5 +85,6 @@ int cmd_tokenize(const struct cli_options *options);
 int cmd_inspect(const struct cli_options *options);
 int cmd_top(const struct cli_options *options);
 int cmd_pull(const struct cli_options *options);
+int cmd_cache(const struct cli_options *options);
 
 #endif

@@ -130,11 +130,9 @@ static void worth_use(const struct prefix *p, struct worth *w, uint64_t clock, u
     w->uses = prefix_min(USES_MAX, w->uses + uses);
 }
 
-/* With a snapshot goes the only place behind which to go on, so a short block is worth a whole page then. */
 void prefix_leaf_price(struct prefix *p, struct block *b) {
     int usable = p->windowed == 0 || (b->own & OWN_STATE);
-    uint64_t tokens = b->snapshot ? PAGE_TOKENS : b->n;
-    worth_price(&b->leaf, usable ? tokens * CREDIT_UNIT : 0);
+    worth_price(&b->leaf, usable ? (uint64_t)b->n * CREDIT_UNIT : 0);
     heaps_sift(p, b, 0);
 }
 
@@ -231,12 +229,12 @@ static void span_change(struct prefix *p, struct block *b, int add) {
     }
 }
 
-/* What leads to a block is kept as long as the block: it is read again without it. */
-static void weigh(struct prefix *p, struct block *b, uint32_t weight) {
-    for (; b != NULL; b = parent_of(p, b)) {
-        if (b->leaf.weight >= weight) continue;
-        b->leaf.weight = weight;
-        prefix_leaf_price(p, b);
+/* A place to go on is worth nothing without all that lies before it. */
+static void weigh_path(struct prefix *p, struct block *b, uint32_t weight) {
+    for (struct block *at = b; at != NULL && weight > 1; at = parent_of(p, at)) {
+        if (at->leaf.weight >= weight) continue;
+        at->leaf.weight = weight;
+        prefix_leaf_price(p, at);
     }
 }
 
@@ -252,9 +250,9 @@ int prefix_keep(struct prefix *p, prefix_block block, uint32_t weight) {
         prefix_settle(p, b);
     }
     weight = prefix_min(weight, WEIGHT_MAX);
-    if (weight > 1) weigh(p, b, weight);
     p->uses++;
     prefix_leaf_use(p, b, 0);
+    weigh_path(p, b, weight);
     if (p->windowed == 0) return 1;
     if (b->snap.weight < weight) b->snap.weight = weight;
     prefix_snapshot_use(p, b, 0);

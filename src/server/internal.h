@@ -35,7 +35,7 @@ struct server {
     struct journal *journal;   /* NULL: nothing is stored */
     struct pool *journal_pool; /* one thread, which waits for the journal's disk */
     struct event *journal_readable;
-    char identity[80]; /* of what answers follow from beside the request */
+    char identity[COHORT_IDENTITY_SIZE]; /* of what answers follow from beside the request */
     struct stored *stored_by_id[STORED_BUCKETS], *stored_by_number[STORED_BUCKETS];
     struct stored *waiting_first, *waiting_last; /* recovered calls without places */
     unsigned loading_n;

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "server/journal_internal.h"
 
-enum { PURGE_ROWS = 1000, EXPIRE_S = 60, COMMAND_OVERHEAD = 128 };
+enum { PURGE_ROWS = 1000, PURGE_SLICES = 64, EXPIRE_S = 60, COMMAND_OVERHEAD = 128 };
 
 static void list_init(struct command_list *list) {
     list->first = NULL;
@@ -174,13 +174,11 @@ static void run_batch(struct journal *j, struct command *first) {
         ended += c->kind == JOURNAL_END && !c->code;
         removed += c->kind == JOURNAL_REMOVE && !c->code;
     }
-    uint64_t bytes = bytes_in_use(j);
     pthread_mutex_lock(&j->lock);
     j->counts.commits++;
     j->counts.failures += rc != SQLITE_OK;
     j->counts.running += begun - ended;
     j->counts.ended += ended;
-    j->counts.bytes = bytes;
     pthread_mutex_unlock(&j->lock);
     if (removed) j->expired_s = 0; /* counted anew with the next look */
 }
@@ -243,16 +241,23 @@ static void expire(struct journal *j) {
     }
 }
 
-/* The oldest, one after the other: each is purged before the next is looked for. */
-static void expire_bytes(struct journal *j) {
+/* One more of the oldest, if the file is too large and nothing is left of those before it. 1: it is too large. */
+static int expire_bytes(struct journal *j) {
     uint64_t bytes = bytes_in_use(j);
     pthread_mutex_lock(&j->lock);
     j->counts.bytes = bytes;
     uint64_t ended = j->counts.ended;
     pthread_mutex_unlock(&j->lock);
-    if (bytes <= j->options.bytes_max || ended == 0) return;
+    if (bytes <= j->options.bytes_max) return 0;
+    if (j->purge || ended == 0) return j->purge;
     expire_with(j, EXPIRE_OLDEST, 1);
     count_streams(j);
+    return j->purge;
+}
+
+/* Behind each batch: a file that is too large is made smaller before it grows on. */
+static void make_room(struct journal *j) {
+    for (int i = 0; i < PURGE_SLICES && expire_bytes(j); i++) purge_slice(j);
 }
 
 /* ---- the thread ---- */
@@ -299,7 +304,7 @@ static void tidy_or_wait(struct journal *j) {
             purge_slice(j);
         else
             expire(j);
-        if (!j->purge) expire_bytes(j);
+        expire_bytes(j);
         pthread_mutex_lock(&j->lock);
         return;
     }
@@ -323,6 +328,9 @@ static void *writer(void *argument) {
         run_batch(j, batch);
         pthread_mutex_lock(&j->lock);
         give_results(j, batch);
+        pthread_mutex_unlock(&j->lock);
+        make_room(j);
+        pthread_mutex_lock(&j->lock);
     }
     pthread_mutex_unlock(&j->lock);
     return NULL;

@@ -207,12 +207,14 @@ static int move_aside(struct journal *j, cohort_error *err) {
 static int take_lock(struct journal *j, const char *dir, cohort_error *err) {
     char path[sizeof j->path + 8];
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
-        return err_set(err, COHORT_E_IO, "state-dir", "the state directory %.200s cannot be made: %s", dir, strerror(errno));
+        return err_set(err, COHORT_E_IO, "state-dir", "the state directory %.200s cannot be made: %s", dir,
+                       strerror(errno));
     snprintf(path, sizeof path, "%s/journal.lock", dir);
     j->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (j->lock_fd < 0) return err_set(err, COHORT_E_IO, "state-dir", "%.200s: %s", path, strerror(errno));
     if (flock(j->lock_fd, LOCK_EX | LOCK_NB) == 0) return 0;
-    return err_set(err, errno == EWOULDBLOCK ? COHORT_E_BUSY : COHORT_E_IO, "state-dir", "the state directory %.200s: %s", dir,
+    return err_set(err, errno == EWOULDBLOCK ? COHORT_E_BUSY : COHORT_E_IO, "state-dir",
+                   "the state directory %.200s: %s", dir,
                    errno == EWOULDBLOCK ? "another server uses it" : strerror(errno));
 }
 

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "server/internal.h"
 
-enum { BATCH_BYTES = 256 << 10 };
+enum { BATCH_BYTES = 64 << 10 };
 
 struct reader {
     struct pool_job job; /* first member */

@@ -451,16 +451,13 @@ uint16_t server_port(const struct server *server) { return server->port; }
 
 const cohort_tenant *server_tenants(const struct server *server, size_t *n) { return keys_tenants(server->keys, n); }
 
-/* What bytes depend on beside the request. */
-static void identify(struct server *server, cohort_model *model) {
-    cohort_model_info info;
-    cohort_model_get_info(model, &info);
-    snprintf(server->identity, sizeof server->identity, "%.32s-%llu-%d", info.architecture,
-             (unsigned long long)info.file_bytes, info.numerics_version);
-}
-
 void server_attach(struct server *server, cohort_model *model, cohort_engine *engine) {
-    identify(server, model);
+    cohort_error error = {0};
+    if (server->journal && cohort_engine_identity(engine, server->identity, &error) != 0) {
+        fprintf(stderr, "cohort: what stored calls depend on is not known: %s\n", error.text);
+        server_abort(server);
+        return;
+    }
     atomic_store(&server->new_model, model);
     atomic_store(&server->new_engine, engine);
     event_active(server->attached, EV_TIMEOUT, 0);

@@ -50,7 +50,7 @@ static void unlist(struct stored *s) {
 struct stored *stored_find(struct server *server, const char *id, const char *owner) {
     struct stored *s = server->stored_by_id[id_bucket(id)];
     while (s && (strcmp(s->id, id) != 0 || strcmp(s->owner, owner) != 0)) s = s->id_next;
-    return s;
+    return s && (s->recovered || s->state != STORED_STARTING) ? s : NULL;
 }
 
 static struct stored *find_number(struct server *server, uint64_t number) {
@@ -319,10 +319,15 @@ static void check_commit(struct stored *s, int64_t now) {
 }
 
 void stored_tick(struct server *server, int64_t now) {
+    cohort_error draining = {0};
+    err_set(&draining, COHORT_E_CLOSED, NULL, "the server is shutting down");
     for (size_t i = 0; i < STORED_BUCKETS; i++)
         for (struct stored *s = server->stored_by_id[i], *next; s; s = next) {
             next = s->id_next;
-            check_commit(s, now);
+            if (server->draining && (s->state == STORED_WAITING || s->state == STORED_LOADING))
+                readers_cut(s, &draining); /* it waits for the next start */
+            else
+                check_commit(s, now);
         }
     readers_tick(server, now);
     recover_kick(server);

@@ -53,7 +53,7 @@ struct stored_head { /* what the journal says of the request beside its body */
     uint32_t choices;
     uint32_t context; /* what "as many tokens as fit" meant */
     uint64_t kv_tokens;
-    char identity[80];
+    char identity[COHORT_IDENTITY_SIZE];
 };
 
 struct stored {

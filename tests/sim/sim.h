@@ -31,7 +31,15 @@
     X(CUT, "cut")             /* a cut is skipped */                                                                   \
     X(VICTIM, "victim")       /* the row that is preempted is not the cheapest */                                      \
     X(SLOW, "slow")           /* prompts take more time than the target leaves */                                      \
-    X(OVERTAKE, "overtake")   /* a waiting row overtakes an older one */
+    X(OVERTAKE, "overtake")   /* a waiting row overtakes an older one */                                               \
+    X(UNCOPIED, "uncopied")   /* a row that begins inside a block gets an empty page instead of the copy */            \
+    X(AHEAD, "ahead")         /* a row that followed starts one page too far */                                        \
+    X(UNSOUND, "unsound")     /* what a failed launch left is stored */                                                \
+    X(UNWINDOWED, "unwindowed") /* a row goes on where not all of the window is */                                     \
+    X(TOLD, "told")           /* a load that failed is told as good */                                                 \
+    X(EAGER, "eager")         /* a page is stored one block early */                                                   \
+    X(FOREIGN, "foreign")     /* rows take what is in another space */                                                 \
+    X(WAKELESS, "wakeless")   /* a row that follows is not woken */
 
 enum sim_canary {
 #define SIM_CANARY_ENUM(name, text) CANARY_##name,
@@ -62,7 +70,8 @@ static inline uint32_t sim_max(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
 /* What a request is and what it must get. */
 struct sim_task {
-    uint64_t salt; /* of its prompt: no two requests share one */
+    int32_t *tokens; /* the prompt, and room for what is generated */
+    uint64_t space;  /* the model says other things in another one, as adapters do */
     uint32_t prompt_n, max_new, stop_every;
     uint32_t *expected; /* tokens of the solo run, the one that stops it included; freed by sim_task_clear */
     uint32_t expected_n;
@@ -81,12 +90,13 @@ void sim_model_clear(struct sim_model *m);
 /* The solo run: fills expected, expected_n and scores. */
 void sim_task_solve(const struct sched_config *config, struct sim_task *task);
 void sim_task_clear(struct sim_task *task);
+int32_t sim_token(uint64_t salt, uint32_t pos); /* one that nobody has said before */
 int sim_task_stops(const struct sim_task *task, uint32_t token);
 
 /* What an item is fed by the engine. */
 struct sim_feed {
-    const uint32_t *read; /* the row's generated tokens that the engine has read */
-    uint32_t read_n, sample /* in the row's slot */;
+    uint32_t read_n; /* of the task's tokens behind its prompt: those that the engine has read */
+    uint32_t sample; /* in the row's slot */
 };
 /* Computes an item through its page tables as the backend would: every token's state is written, and read by the
  * tokens that see it. Returns the sample (0 if none); adds outputs before the sample to *scores. */
@@ -95,7 +105,13 @@ uint32_t sim_model_run(struct sim_model *m, const struct sim_task *task, const s
 
 /* ---- What an epoch is like (sim_draw.c) ---- */
 
-enum { SIM_TENANTS = 6, SIM_LATE_MOST = 12 };
+enum { SIM_TENANTS = 6, SIM_LATE_MOST = 12, SIM_TEXTS = 12, SIM_SPACES = 3 };
+
+/* What was said lately: prompts begin like these. */
+struct sim_library {
+    int32_t *text[SIM_TEXTS];
+    uint32_t n[SIM_TEXTS], last;
+};
 
 /* How the world around the scheduler behaves, beside its configuration. Rates are per thousand. */
 struct sim_habits {
@@ -104,6 +120,8 @@ struct sim_habits {
     uint32_t cuts, priorities, close;                    /* close: with how many requests left */
     uint32_t tenants_busy;                               /* most requests come from one of them */
     uint32_t lengthy;                                    /* rows that make many tokens */
+    uint32_t blocks_max; /* of the prefix store; 0: there is none, and the rest of this line is not used */
+    uint32_t shares, spaces, resumes, spill, disk, load_late, load_fail;
     uint32_t requests;
     uint32_t cost_base, cost_row, cost_token, cost_noise; /* of an iteration; noise in percent */
     struct sched_tenant tenants[SIM_TENANTS];
@@ -112,14 +130,16 @@ struct sim_habits {
 /* Makes the pages, too: the caller's. */
 void sim_draw_epoch(struct sim_rng *rng, struct sched_config *config, struct sim_habits *habits);
 void sim_draw_request(struct sim_rng *rng, const struct sched_config *config, const struct sim_habits *habits,
-                      struct sched_request *request, struct sim_task *task);
+                      const struct sim_library *library, struct sched_request *request, struct sim_task *task);
 
 /* ---- One epoch (sim_play.c) ---- */
 
 struct sim_totals {
     uint64_t requests, refused_busy, refused_size, refused_wrong, finished_stop, finished_length, cancelled, failed;
     uint64_t pauses, plans, tokens, redone, checks;
-    uint64_t pressed, made_way, owed; /* preemptions: for room; of paused rows; of rows ahead of their share */
+    uint64_t pressed, made_way, owed, not_said; /* preemptions: for room; of paused rows; of rows ahead of their share; with a
+                                             store */
+    uint64_t stored_epochs, cached, copies, followed, loads, loads_failed, resumed, spilled, evicted;
     uint32_t most_stalls, most_redo_plans;
     uint64_t most_passed;
 };

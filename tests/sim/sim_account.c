@@ -88,6 +88,8 @@ int account_judge(const struct account *a, struct account_row *row) {
     if (q->tenant >= a->tenants_n || q->cuts_n > SCHED_CUTS_MAX) return COHORT_E_ARGUMENT;
     for (uint32_t i = 0, last = 0; i < q->cuts_n; last = q->cuts[i++])
         if (q->cuts[i] <= last || q->cuts[i] > q->prompt_n) return COHORT_E_ARGUMENT;
+    if (q->weight > SCHED_KEEP_MAX || (q->resumed > 0 && (q->resumed >= q->max_new || q->all_outputs)))
+        return COHORT_E_ARGUMENT;
     row->chunk = project(a, q);
     return row->chunk == 0 ? COHORT_E_CAPACITY : 0;
 }
@@ -122,12 +124,18 @@ static void settle(struct account *a, uint32_t tenant) {
     a->tenant[tenant].competes = may_have_more(a, tenant);
 }
 
+void account_pass_cuts(struct account_row *r) {
+    while (r->cuts_seen < r->request.cuts_n && r->request.cuts[r->cuts_seen] <= r->reach) r->cuts_seen++;
+}
+
 void account_submit(struct account *a, struct account_row *row) {
     struct account_tenant *t = &a->tenant[row->request.tenant];
     t->present++;
     row->state = ROW_WAITING;
     row->submitted = ++a->submitted;
-    row->known = row->request.prompt_n;
+    row->known = row->request.prompt_n + row->request.resumed;
+    row->reach = row->request.resumed > 0 ? row->known - 1 : 0;
+    account_pass_cuts(row);
     a->pages_reached++;
     push(&a->waiting, row);
     settle(a, row->request.tenant);
@@ -152,7 +160,7 @@ void account_go(struct account *a, struct account_row *r) {
         return;
     }
     r->state = ROW_WAITING;
-    r->next = r->done = r->covered = 0;
+    r->next = r->done = r->covered = r->taken = 0;
     push(&a->waiting, r);
     settle(a, r->request.tenant);
 }
@@ -164,9 +172,11 @@ static void leave(struct account *a, struct account_row *r, enum row_state state
     r->untold = 0;
     freeze(a, r);
     r->state = state;
+    r->following = 0;
+    if (!r->told) r->loading = 0;
     push(&a->leaving, r);
     settle(a, r->request.tenant);
-    if (r->flying == 0) account_go(a, r);
+    if (r->flying == 0 && !r->loading) account_go(a, r);
 }
 
 void account_finish(struct account *a, struct account_row *r) {
@@ -245,7 +255,7 @@ static int before(const struct account_row *x, const struct account_row *y) {
 }
 
 /* Of the rows that are not paused and have tokens to plan, the first: it is never preempted for room. */
-static const struct account_row *senior(const struct account *a) {
+const struct account_row *account_senior(const struct account *a) {
     const struct account_row *first = NULL;
     for (uint32_t i = 0; i < a->in.n; i++) {
         const struct account_row *r = a->in.at[i];
@@ -286,7 +296,7 @@ static int is_owed(const struct account *a, const struct account_row *r, uint64_
 }
 
 static struct account_row *choose(const struct account *a, enum account_reason reason, const struct account_row *head) {
-    const struct account_row *first = senior(a);
+    const struct account_row *first = account_senior(a);
     struct account_row *best = NULL;
     for (uint32_t i = 0; i < a->in.n; i++) {
         struct account_row *r = a->in.at[i];
@@ -308,17 +318,21 @@ static struct account_row *choose(const struct account *a, enum account_reason r
 /* No thrash: between two preemptions that it was not forced to, a row makes SCHED_AHEAD tokens. And rows are preempted
  * for room only because rows grow: a row claims at least a page when it finds no room, and comes again with at least
  * SCHED_AHEAD tokens of room, so not more often than they reach pages. Each costs at most its row's length. */
-static void preempt(struct account *a, struct account_row *r, enum account_reason reason) {
-    SIM_HOLDS(reason != FOR_ROOM || r != senior(a));
-    r->forced += r->paused || (reason == FOR_ROOM && has_just_come(r, SCHED_AHEAD));
+void account_preempt(struct account *a, struct account_row *r, enum account_reason reason) {
+    SIM_HOLDS(reason != FOR_ROOM || r != account_senior(a));
+    r->forced += r->paused || r->following || r->loading;
+    r->forced += !r->paused && (reason == FOR_ROOM || reason == NOT_SAID) && has_just_come(r, SCHED_AHEAD);
     a->pressed += reason == FOR_ROOM;
     SIM_HOLDS(a->pressed <= a->pages_reached);
     a->gave_way.at[a->gave_way.n++] = r;
     r->preemptions++;
     SIM_HOLDS(r->preemptions <= r->forced + 1 + r->reach / SCHED_AHEAD);
     a->preemptions++;
-    *(reason == FOR_ROOM ? &a->totals->pressed : reason == PAUSED_ONE ? &a->totals->made_way : &a->totals->owed) += 1;
-    r->known = sim_max(r->request.prompt_n, r->reach);
+    *(reason == FOR_ROOM     ? &a->totals->pressed
+      : reason == PAUSED_ONE ? &a->totals->made_way
+      : reason == OWED_ONE   ? &a->totals->owed
+                             : &a->totals->not_said) += 1;
+    r->known = sim_max(r->known, r->reach);
     leave(a, r, ROW_PREEMPTED);
 }
 
@@ -334,7 +348,7 @@ static void make_room(struct account *a) {
                 r->stalls = sim_min(r->stalls + 1, STALLS_MAX);
                 break;
             }
-            preempt(a, victim, FOR_ROOM);
+            account_preempt(a, victim, FOR_ROOM);
         }
         if (r->next < r->covered) r->stalls = 0;
     }
@@ -349,7 +363,7 @@ uint32_t account_rows(const struct account *a, uint32_t tenant) {
 }
 
 /* The first in the line of the tenant that was served least, among those below their own number of rows. */
-static struct account_row *find_head(const struct account *a) {
+struct account_row *account_head(const struct account *a) {
     struct account_row *first[ACCOUNT_TENANTS] = {NULL}, *head = NULL;
     for (uint32_t i = 0; i < a->waiting.n; i++) {
         struct account_row *r = a->waiting.at[i], **its = &first[r->request.tenant];
@@ -378,7 +392,7 @@ static int cohort_is_full(const struct account *a, const struct account_row *hea
     return its > 0 && load > a->config->cohort_tokens;
 }
 
-static void admit(struct account *a, struct account_row *r) {
+void account_admit(struct account *a, struct account_row *r) {
     drop(&a->waiting, r);
     r->state = ROW_PREPARING;
     r->covered = sim_min(account_total(r), r->known + SCHED_AHEAD);
@@ -391,24 +405,33 @@ static void admit(struct account *a, struct account_row *r) {
     settle(a, r->request.tenant);
 }
 
+int account_has_room(const struct account *a, const struct account_row *r, const uint64_t spent[]) {
+    uint32_t tokens = sim_min(account_total(r), r->known + SCHED_AHEAD), growing = tokens < account_total(r);
+    for (uint32_t i = 0; i < a->in.n; i++) growing += a->in.at[i]->covered < account_total(a->in.at[i]);
+    for (uint32_t g = 0; g < a->config->groups; g++)
+        if (spent[g] + growing + claim(a, r, g, tokens) > pages_total(a->config->pages, g)) return 0;
+    return a->in.n < a->config->rows_max && !cohort_is_full(a, r);
+}
+
 void account_predict(struct account *a) {
     struct account_row *head;
     int made_way = 0;
     a->calm = 1;
     a->admitted_n = a->gave_way.n = 0;
+    if (a->config->prefix != NULL) return; /* sim_store.c sees to it afterwards */
     make_room(a);
-    while (a->calm && (head = find_head(a)) != NULL && !cohort_is_full(a, head)) {
+    while (a->calm && (head = account_head(a)) != NULL && !cohort_is_full(a, head)) {
         if (a->in.n >= a->config->rows_max || !fits(a, head)) {
             if (are_coming(a)) return;
             enum account_reason reason = PAUSED_ONE;
             struct account_row *victim = choose(a, PAUSED_ONE, head);
             if (victim == NULL) victim = choose(a, reason = OWED_ONE, head);
             if (victim == NULL) return;
-            preempt(a, victim, reason);
+            account_preempt(a, victim, reason);
             made_way = 1;
             continue;
         }
-        admit(a, head);
+        account_admit(a, head);
         if (made_way) return; /* nobody else, maybe the one that made way, before the next plan */
     }
 }

@@ -2,7 +2,8 @@
  * docs/SCHEDULER.md, keeps rows in plain arrays, adds everything up anew whenever it is asked, and shares no code with
  * src/sched. Three parts: it predicts who is preempted and who is admitted by the next plan (sim_account.c), and it
  * checks every item of that plan and what follows from many of them (sim_items.c), and it knows what iterations take
- * (sim_time.c). */
+ * (sim_time.c). With a prefix store it does not predict what is shared, but sees what the scheduler does and whether that
+ * follows the rules (sim_store.c). */
 #ifndef SIM_ACCOUNT_H
 #define SIM_ACCOUNT_H
 
@@ -16,6 +17,8 @@ struct account_row {
     uint32_t chunk;
     uint64_t submitted;
     uint8_t paused, untold; /* admitted, and the engine was not told */
+    uint8_t following, loading, told, orphan; /* told: the engine knows that it is to be loaded */
+    uint32_t taken, cached, lead_until;
     uint32_t next, done, reach, known, admitted, covered;
     uint32_t preemptions, redone, cuts_seen;
     uint32_t forced;  /* of the preemptions: it was paused, or everybody else had come again just now as well */
@@ -39,7 +42,8 @@ struct account_tenant {
 };
 enum { ACCOUNT_TENANTS = 8 };
 
-enum account_reason { FOR_ROOM, PAUSED_ONE, OWED_ONE };
+/* NOT_SAID: with a store. */
+enum account_reason { FOR_ROOM, PAUSED_ONE, OWED_ONE, NOT_SAID };
 
 struct account {
     const struct sched_config *config; /* as raised */
@@ -50,7 +54,7 @@ struct account {
      * untold: admitted and not told of, in order. */
     struct account_list waiting, in, leaving, gone, untold, gave_way;
     struct account_list scratch, flight[SCHED_IN_FLIGHT]; /* rows of the plans in flight, by number */
-    uint64_t submitted, preemptions, redone;
+    uint64_t submitted, preemptions, redone, cached;
     uint64_t pressed, pages_reached; /* preempted for room; pages that rows came to, one more for each row */
     uint32_t flying;                 /* plans */
     int hold;
@@ -59,6 +63,7 @@ struct account {
     int64_t step_us[SCHED_ROWS_MAX + 1], guess_us[SCHED_ROWS_MAX + 1], token_ns, added_ns;
     /* The plan that was predicted last. */
     int calm;            /* nobody was short of room */
+    int loading;         /* somebody loads, and does not give way */
     uint32_t admitted_n; /* rows that came in */
     uint32_t redo_plans; /* plans in a row that made nothing new */
     struct sim_totals *totals;
@@ -110,6 +115,13 @@ static inline uint64_t account_virtual(const struct account *a, uint32_t tenant,
 }
 /* Moves a row to the end of `in`: it came into another of the scheduler's lists. */
 void account_reorder(struct account *a, struct account_row *r);
+void account_pass_cuts(struct account_row *r); /* those that it has behind it, read or not, are not reached again */
+void account_preempt(struct account *a, struct account_row *r, enum account_reason reason);
+struct account_row *account_head(const struct account *a);
+void account_admit(struct account *a, struct account_row *r);
+/* A waiting row would come in if it shared nothing, whatever the others share. `spent`: what their claims cost. */
+int account_has_room(const struct account *a, const struct account_row *r, const uint64_t spent[]);
+const struct account_row *account_senior(const struct account *a);
 void account_go(struct account *a, struct account_row *r); /* the last plan that names a leaving row is committed */
 
 #endif

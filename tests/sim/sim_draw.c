@@ -1,4 +1,6 @@
 /* Drawn from the seed: configurations from barely one row's room to plenty, and requests that press on them. */
+#include <stdlib.h>
+
 #include "sim.h"
 
 struct profile {
@@ -80,6 +82,26 @@ static void draw_habits(struct sim_rng *rng, const struct sched_config *c, struc
     h->lengthy = which == LATE ? sim_between(rng, 100, 400) : which >= GROWING ? sim_between(rng, 300, 1000) : 0;
 }
 
+static void draw_store(struct sim_rng *rng, struct sched_config *c, struct sim_habits *h) {
+    if (sim_chance(rng, 350)) return;
+    uint32_t pages = 0;
+    for (uint32_t g = 0; g < c->groups; g++) pages += pages_total(c->pages, g);
+    h->blocks_max = sim_chance(rng, 200) ? sim_between(rng, 1, 20) : pages * sim_between(rng, 1, 4) + 8;
+    h->shares = sim_between(rng, 300, 1000);
+    h->spaces = sim_between(rng, 1, SIM_SPACES);
+    h->resumes = sim_chance(rng, 500) ? sim_below(rng, 200) : 0;
+    h->disk = sim_chance(rng, 600) ? sim_between(rng, 1, 4 * pages) : 0;
+    h->spill = sim_between(rng, 100, 1000);
+    h->load_late = sim_below(rng, 3) * 10;
+    h->load_fail = sim_below(rng, 3) * 100;
+    h->late_told = 0;
+    c->snapshot_stride = sim_chance(rng, 500) ? 0 : sim_between(rng, 16, 200);
+    struct prefix_config config = {.pages = c->pages, .groups = c->groups, .blocks_max = h->blocks_max};
+    config.seed = sim_draw(rng);
+    for (uint32_t g = 0; g < c->groups; g++) config.window[g] = c->group[g].window;
+    SIM_HOLDS(prefix_new(&config, &c->prefix, NULL) == 0);
+}
+
 void sim_draw_epoch(struct sim_rng *rng, struct sched_config *c, struct sim_habits *h) {
     uint32_t which = sim_below(rng, PROFILES);
     const struct profile *f = &profiles[which];
@@ -95,6 +117,7 @@ void sim_draw_epoch(struct sim_rng *rng, struct sched_config *c, struct sim_habi
     draw_tenants(rng, c, h);
     draw_time(rng, c, h);
     draw_habits(rng, c, h, which);
+    draw_store(rng, c, h);
     h->requests = sim_between(rng, f->requests_high / 10, f->requests_high);
 }
 
@@ -109,7 +132,7 @@ static void draw_cuts(struct sim_rng *rng, struct sched_request *q) {
 }
 
 static void spoil(struct sim_rng *rng, struct sched_request *q) {
-    switch (sim_below(rng, 5)) {
+    switch (sim_below(rng, 7)) {
     case 0:
         q->prompt_n = 0;
         break;
@@ -120,6 +143,13 @@ static void spoil(struct sim_rng *rng, struct sched_request *q) {
         q->max_new = q->all_outputs = 0;
         break;
     case 3:
+        q->weight = sim_between(rng, SCHED_KEEP_MAX + 1, UINT32_MAX - 1);
+        break;
+    case 4:
+        q->resumed = sim_chance(rng, 500) ? q->max_new + 1 : 1;
+        if (q->resumed == 1) q->all_outputs = 1;
+        break;
+    case 5:
         q->cuts_n = sim_between(rng, 2, UINT32_MAX - 2);
         q->cuts[0] = q->cuts[1];
         break;
@@ -129,11 +159,34 @@ static void spoil(struct sim_rng *rng, struct sched_request *q) {
     }
 }
 
+/* Its beginning may be that of something said before, all of it, or with a change in the middle; often the newest. The
+ * whole of it may stand before something new. */
+static void draw_prompt(struct sim_rng *rng, const struct sched_config *c, const struct sim_habits *h,
+                        const struct sim_library *lib, struct sched_request *q, struct sim_task *task) {
+    uint32_t most = c->context_max - c->context_max / 4;
+    uint32_t which = sim_chance(rng, 400) ? lib->last : sim_below(rng, SIM_TEXTS), n = lib->n[which], same = 0;
+    uint64_t salt = sim_draw(rng);
+    if (n > 0 && q->space != 0 && sim_chance(rng, h->shares)) {
+        uint32_t how = sim_below(rng, 5);
+        if (how == 0) q->prompt_n = sim_min(n, most); /* again, maybe with its answer */
+        if (how == 1) q->prompt_n = sim_min(n + sim_between(rng, 1, 60), most);
+        same = sim_min(n, q->prompt_n);
+        if (how == 2) same = sim_below(rng, same + 1);
+    }
+    task->tokens = calloc((size_t)q->prompt_n + c->context_max + 2, sizeof *task->tokens);
+    SIM_HOLDS(task->tokens != NULL);
+    for (uint32_t i = 0; i < q->prompt_n; i++) task->tokens[i] = i < same ? lib->text[which][i] : sim_token(salt, i);
+    if (same > 0 && sim_chance(rng, 150)) task->tokens[sim_below(rng, same)] ^= 1;
+}
+
 void sim_draw_request(struct sim_rng *rng, const struct sched_config *c, const struct sim_habits *h,
-                      struct sched_request *q, struct sim_task *task) {
+                      const struct sim_library *lib, struct sched_request *q, struct sim_task *task) {
     uint32_t context = c->context_max, brief = sim_min(context, 40);
     *q = (struct sched_request){.prompt_n = sim_between(rng, 1, sim_chance(rng, 700) ? brief : context)};
     if (sim_chance(rng, h->lengthy > 0 ? 500 : 200)) q->prompt_n = sim_between(rng, 1, sim_min(context, 4));
+    if (h->blocks_max > 0 && sim_chance(rng, 900)) q->space = sim_between(rng, 1, h->spaces);
+    *task = (struct sim_task){.space = q->space};
+    draw_prompt(rng, c, h, lib, q, task);
     q->max_new = sim_between(rng, 1, sim_chance(rng, 800) ? brief : context);
     if (sim_chance(rng, h->lengthy)) q->max_new = sim_between(rng, context / 2, context);
     if (sim_chance(rng, 970)) q->max_new = sim_min(q->max_new, context - q->prompt_n); /* mostly inside the context */
@@ -144,9 +197,9 @@ void sim_draw_request(struct sim_rng *rng, const struct sched_config *c, const s
         q->tenant = h->tenants_busy && sim_chance(rng, 800) ? c->tenants_n - 1 : sim_below(rng, c->tenants_n);
     if (h->priorities) q->priority = (int32_t)sim_below(rng, 4) - 2;
     if (sim_chance(rng, h->cuts)) draw_cuts(rng, q);
-    *task = (struct sim_task){.salt = sim_draw(rng),
-                              .prompt_n = q->prompt_n,
-                              .max_new = q->max_new,
-                              .stop_every = sim_chance(rng, 800) ? h->stop_every : 0};
+    q->weight = sim_chance(rng, 100) ? sim_between(rng, 1, SCHED_KEEP_MAX) : 0;
+    task->prompt_n = q->prompt_n;
+    task->max_new = q->max_new;
+    task->stop_every = sim_chance(rng, 800) ? h->stop_every : 0;
     if (sim_chance(rng, h->wrong)) spoil(rng, q);
 }

@@ -103,17 +103,20 @@ static void check_shares(const struct account *a, const struct plan *plan, struc
 }
 
 static int is_due(const struct account_row *r) {
-    return !r->paused && !account_spent(r) && (reads(r) || r->next < r->covered);
+    return !r->paused && !account_spent(r) && !r->following && !r->loading && (reads(r) || r->next < r->covered);
 }
 
 static void check_stalls(struct account *a) {
     /* A row without room waits STALLS_MAX plans for pages that are on their way; then everyone else but those gives
      * way, and it waits for the last of them: for commits, or for the engine to read a last token. */
     uint32_t most = STALLS_MAX + SCHED_IN_FLIGHT + a->late_most;
+    int loads = 0; /* somebody who holds pages may take any time */
+    for (uint32_t i = 0; i < a->in.n; i++) loads |= a->in.at[i]->loading;
+    for (uint32_t i = 0; i < a->leaving.n; i++) loads |= a->leaving.at[i]->loading;
     for (uint32_t i = 0; i < a->in.n; i++) {
         struct account_row *r = a->in.at[i];
         int short_of_room = r->state == ROW_RUNNING && !r->paused && !account_spent(r) && r->next >= r->covered;
-        r->without = short_of_room ? r->without + 1 : 0;
+        r->without = short_of_room && !loads ? r->without + 1 : 0;
         a->totals->most_stalls = sim_max(a->totals->most_stalls, r->without);
         SIM_HOLDS(r->without <= most);
     }
@@ -143,7 +146,7 @@ static void check_passed(struct account *a, const uint32_t fresh[]) {
                                                      (slack + 1) * a->config->batch_tokens);
     for (uint32_t w = 0; w < a->tenants_n && a->tenants_n > 1; w++) {
         struct account_tenant *tenant = &a->tenant[w];
-        if (a->hold || a->admitted_n > 0 || !waits_with_nothing(a, w)) {
+        if (a->hold || a->admitted_n > 0 || a->loading || !waits_with_nothing(a, w)) {
             tenant->passed = 0;
             continue;
         }
@@ -229,7 +232,7 @@ void account_expect(const struct account *a, const struct sched *s) {
 void account_compare(const struct account *a, const struct sched *s) {
     struct sched_counts n;
     sched_get_counts(s, &n);
-    uint32_t state[ROW_STATES] = {0}, paused = 0, steady = 0, returning = 0;
+    uint32_t state[ROW_STATES] = {0}, paused = 0, steady = 0, returning = 0, following = 0, loading = 0;
     uint32_t waiting[ACCOUNT_TENANTS] = {0}, rows[ACCOUNT_TENANTS] = {0};
     const struct account_list *lists[] = {&a->waiting, &a->in, &a->leaving};
     for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
@@ -239,6 +242,9 @@ void account_compare(const struct account *a, const struct sched *s) {
             struct sched_history history;
             sched_get_history(s, r->name, &history);
             SIM_HOLDS(history.preemptions == r->preemptions && history.redone == r->redone);
+            SIM_HOLDS(history.cached == r->cached);
+            following += r->following;
+            loading += r->loading;
             state[r->state]++;
             paused += r->paused;
             returning += r->state == ROW_WAITING && r->preemptions > 0;
@@ -249,7 +255,8 @@ void account_compare(const struct account *a, const struct sched *s) {
     SIM_HOLDS(n.waiting == state[ROW_WAITING] && n.preparing == state[ROW_PREPARING]);
     SIM_HOLDS(n.running == state[ROW_RUNNING] && n.preempted == state[ROW_PREEMPTED] && n.ending == state[ROW_ENDING]);
     SIM_HOLDS(n.returning == returning && n.paused == paused && n.in_flight == a->flying && n.gone == a->gone.n);
-    SIM_HOLDS(n.preemptions == a->preemptions && n.redone == a->redone);
+    SIM_HOLDS(n.preemptions == a->preemptions && n.redone == a->redone && n.cached == a->cached);
+    SIM_HOLDS(n.following == following && n.loading == loading);
     account_compare_time(a, steady, &n);
     for (uint32_t t = 0; t < a->tenants_n; t++) {
         struct sched_tenant_counts its;

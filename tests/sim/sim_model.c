@@ -12,9 +12,9 @@ static uint64_t mix(uint64_t x) {
     return x ^ x >> 32;
 }
 
-static uint32_t prompt_token(uint64_t salt, uint32_t pos) { return (uint32_t)mix(salt + pos * UINT64_C(0x632be59b)); }
-static uint64_t value_of(uint32_t token, uint32_t pos, uint64_t seen, uint32_t group) {
-    return mix(seen ^ mix((uint64_t)token << 32 | pos) ^ (group + 1) * UINT64_C(0xd6e8feb86659fd93));
+int32_t sim_token(uint64_t salt, uint32_t pos) { return (int32_t)mix(salt + pos * UINT64_C(0x632be59b)); }
+static uint64_t value_of(const struct sim_task *task, uint32_t token, uint32_t pos, uint64_t seen, uint32_t group) {
+    return mix(seen ^ mix((uint64_t)token << 32 | pos) ^ (group + 1 + 8 * task->space) * UINT64_C(0xd6e8feb86659fd93));
 }
 static uint32_t sample_of(uint64_t seen) { return (uint32_t)(mix(seen) >> 16); }
 
@@ -32,7 +32,7 @@ void sim_task_solve(const struct sched_config *config, struct sim_task *task) {
     task->expected_n = 0;
     task->scores = 0;
     for (uint32_t pos = 0, token = 0; pos < total; pos++) {
-        if (pos < task->prompt_n) token = prompt_token(task->salt, pos);
+        if (pos < task->prompt_n) token = (uint32_t)task->tokens[pos];
         uint64_t before = 0, seen = 0;
         for (uint32_t g = 0; g < groups; g++) {
             uint32_t window = config->group[g].window;
@@ -40,7 +40,7 @@ void sim_task_solve(const struct sched_config *config, struct sim_task *task) {
             before += sums[g * (total + 1) + pos] - sums[g * (total + 1) + from];
         }
         for (uint32_t g = 0; g < groups; g++) {
-            uint64_t value = value_of(token, pos, before, g);
+            uint64_t value = value_of(task, token, pos, before, g);
             sums[g * (total + 1) + pos + 1] = sums[g * (total + 1) + pos] + value;
             seen += value;
         }
@@ -59,7 +59,9 @@ void sim_task_solve(const struct sched_config *config, struct sim_task *task) {
 
 void sim_task_clear(struct sim_task *task) {
     free(task->expected);
+    free(task->tokens);
     task->expected = NULL;
+    task->tokens = NULL;
 }
 
 /* ---- Batched ---- */
@@ -90,14 +92,15 @@ static uint64_t *page_of(const struct sim_model *m, const struct plan_item *item
     return m->arena[g] + (size_t)page * PAGE_TOKENS;
 }
 
-/* The sum of the row's values at positions [from, to), all of which it must have written itself. */
+/* The sum of the row's values at positions [from, to), all of which it must have written itself if rows share nothing.
+ */
 static uint64_t sum_seen(const struct sim_model *m, const struct plan_item *item, uint32_t g, uint32_t from,
                          uint32_t to) {
     uint64_t sum = 0;
     while (from < to) {
         const uint64_t *page = page_of(m, item, g, from);
         uint32_t id = item->table[g][from / PAGE_TOKENS];
-        if (m->owner[g][id] != item->row)
+        if (m->config->prefix == NULL && m->owner[g][id] != item->row)
             sim_fail("row %llx reads page %u of group %u, last written by row %llx", (unsigned long long)item->row, id,
                      g, (unsigned long long)m->owner[g][id]);
         uint32_t at = from % PAGE_TOKENS, n = sim_min(PAGE_TOKENS - at, to - from);
@@ -110,11 +113,11 @@ static uint64_t sum_seen(const struct sim_model *m, const struct plan_item *item
 static uint32_t token_at(const struct sim_task *task, const struct plan_item *item, const struct sim_feed *feed,
                          uint32_t pos, enum sim_canary canary) {
     if (item->source == PLAN_SAMPLE) return feed->sample;
-    if (pos < task->prompt_n) return prompt_token(task->salt, pos);
+    if (pos < task->prompt_n) return (uint32_t)task->tokens[pos];
     uint32_t index = pos - task->prompt_n;
     SIM_HOLDS(index < feed->read_n);
     if (canary == CANARY_REREAD && index > 0) index--;
-    return feed->read[index];
+    return (uint32_t)task->tokens[task->prompt_n + index];
 }
 
 uint32_t sim_model_run(struct sim_model *m, const struct sim_task *task, const struct plan_item *item,
@@ -130,7 +133,7 @@ uint32_t sim_model_run(struct sim_model *m, const struct sim_task *task, const s
             before += sum_seen(m, item, g, from, pos);
         }
         for (uint32_t g = 0; g < groups; g++) {
-            uint64_t value = value_of(token, pos, before, g), *page = page_of(m, item, g, pos);
+            uint64_t value = value_of(task, token, pos, before, g), *page = page_of(m, item, g, pos);
             uint32_t at = pos % PAGE_TOKENS;
             page[at] = (at == 0 ? 0 : page[at - 1]) + value;
             m->owner[g][item->table[g][pos / PAGE_TOKENS]] = item->row;

@@ -20,13 +20,23 @@ static uint32_t places_taken(const struct play *p) {
     return n;
 }
 
+/* What it must get; and maybe it got some of that before, in another life. */
+static void prepare(struct play *p, struct request *r) {
+    sim_task_solve(&p->config, &r->task);
+    if (r->row.request.all_outputs || r->task.expected_n < 2 || !sim_chance(&p->rng, p->habits.resumes)) return;
+    r->got = r->heard = r->row.request.resumed = sim_between(&p->rng, 1, r->task.expected_n - 1);
+    for (uint32_t i = 0; i < r->got; i++) r->task.tokens[r->task.prompt_n + i] = (int32_t)r->task.expected[i];
+    p->totals->resumed++;
+}
+
 static void submit(struct play *p, sched_row row) {
     struct request *r = calloc(1, sizeof *r);
     SIM_HOLDS(r != NULL);
-    sim_draw_request(&p->rng, &p->config, &p->habits, &r->row.request, &r->task);
+    sim_draw_request(&p->rng, &p->config, &p->habits, &p->library, &r->row.request, &r->task);
     struct sched_request *q = &r->row.request;
     int want = account_judge(&p->account, &r->row);
     SIM_HOLDS(sched_fits(p->s, q, NULL) == want);
+    if (want == 0) prepare(p, r);
     if (p->closed) want = COHORT_E_CLOSED;
     struct sched_request given = *q;
     if (p->canary == CANARY_GREEDY && want == 0 && q->prompt_n + q->max_new < p->config.context_max) given.max_new++;
@@ -37,13 +47,13 @@ static void submit(struct play *p, sched_row row) {
         *(want == COHORT_E_ARGUMENT ? &p->totals->refused_wrong : &p->totals->refused_size) += 1;
         SIM_HOLDS(sched_row_state(p->s, row) == ROW_RESERVED);
         sched_unreserve(p->s, row);
+        sim_task_clear(&r->task);
         free(r);
         return;
     }
     SIM_HOLDS(sched_submit(p->s, row, q, NULL) == COHORT_E_NOT_FOUND); /* once */
-    sim_task_solve(&p->config, &r->task);
-    r->read = calloc(r->task.max_new + 1, sizeof *r->read);
-    SIM_HOLDS(r->read != NULL && p->by_index[sched_row_index(row)] == NULL);
+    SIM_HOLDS(p->by_index[sched_row_index(row)] == NULL);
+    store_say(p, &r->task);
     r->row.name = row;
     r->place = p->live_n;
     p->live[p->live_n++] = r;
@@ -80,16 +90,16 @@ static void arrive(struct play *p) {
 
 /* ---- Requests end ---- */
 
-static void end_row(struct play *p, struct request *r) {
+static void end_row(struct play *p, struct request *r, int sound) {
     SIM_HOLDS(!r->ended);
     r->ended = 1;
     r->ended_commit = p->commits;
     account_finish(&p->account, &r->row);
-    if (p->canary != CANARY_DEAF) sched_finish(p->s, r->row.name, 1);
+    if (p->canary != CANARY_DEAF) sched_finish(p->s, r->row.name, sound || p->canary == CANARY_UNSOUND);
 }
 
 static void finish(struct play *p, struct request *r) {
-    end_row(p, r);
+    end_row(p, r, 1);
     SIM_HOLDS(r->got == r->task.expected_n);
     SIM_HOLDS(!r->row.request.all_outputs || r->scores == r->task.scores);
     if (r->got > 0 && sim_task_stops(&r->task, r->task.expected[r->got - 1]))
@@ -109,7 +119,6 @@ static void pop_gone(struct play *p) {
         p->live[r->place] = p->live[--p->live_n];
         p->live[r->place]->place = r->place;
         sim_task_clear(&r->task);
-        free(r->read);
         free(r);
     }
     SIM_HOLDS(p->account.gone.n == 0);
@@ -145,7 +154,7 @@ static void call_strangers(struct play *p) {
 static void disturb(struct play *p) {
     struct request *r = any_live(p, p->habits.cancel);
     if (r != NULL) {
-        end_row(p, r);
+        end_row(p, r, sim_chance(&p->rng, 800));
         p->totals->cancelled++;
     }
     r = any_live(p, p->habits.pause);
@@ -165,7 +174,7 @@ static void disturb(struct play *p) {
         sched_close(p->s);
         if (sim_chance(&p->rng, 500)) /* at once */
             for (uint32_t i = 0; i < p->live_n; i++)
-                if (!p->live[i]->ended) end_row(p, p->live[i]);
+                if (!p->live[i]->ended) end_row(p, p->live[i], 1);
     }
     canary_disturb(p);
 }
@@ -180,7 +189,7 @@ static void wake(struct play *p) {
         struct request *r = p->live[i];
         if (r->row.paused && p->now >= r->wake_at) pause_row(p, r, 0);
         if (r->closing && !r->ended && p->now >= r->finish_at) finish(p, r);
-        if (r->ended && p->commits > r->ended_commit + SCHED_IN_FLIGHT) sim_fail("a finished row does not go");
+        if (r->ended && !r->row.loading && p->commits > r->ended_commit + SCHED_IN_FLIGHT) sim_fail("a finished row does not go");
     }
     pop_gone(p);
 }
@@ -188,7 +197,7 @@ static void wake(struct play *p) {
 /* ---- Plans ---- */
 
 static void pop_admitted(struct play *p) {
-    if (sim_chance(&p->rng, p->habits.late_told)) return;
+    if (p->config.prefix != NULL || sim_chance(&p->rng, p->habits.late_told)) return; /* sim_store.c */
     sched_row row;
     while (sched_pop_admitted(p->s, &row)) {
         struct account_row *r = account_take_first(&p->account.untold);
@@ -212,11 +221,14 @@ static int make_plan(struct play *p) {
     const struct plan *plan;
     canary_plan(p);
     account_predict(&p->account);
+    store_plan(p);
     int made = sched_plan(p->s, &plan);
     SIM_HOLDS(made == (plan != NULL));
+    store_planned(p);
     account_expect(&p->account, p->s);
     pop_admitted(p);
     account_plan(&p->account, plan);
+    store_sync(p);
     canary_planned(p, plan);
     if (!made) return 0;
     check_promise(p, plan);
@@ -224,8 +236,6 @@ static int make_plan(struct play *p) {
     l->plan = plan;
     l->ran = 0;
     l->failed = sim_chance(&p->rng, p->habits.fail_launch);
-    for (uint32_t i = 0; l->failed && i < plan->n_items; i++)
-        p->by_index[sched_row_index(plan->items[i].row)]->spoilt = 1;
     p->totals->plans++;
     p->totals->tokens += plan->n_tokens;
     p->totals->redone += plan->n_redone;
@@ -234,15 +244,25 @@ static int make_plan(struct play *p) {
 
 /* ---- The backend and the reader ---- */
 
+/* It does not succeed: what its rows would have written is anything. */
+static void spoil_launch(struct play *p, const struct launch *l) {
+    for (uint32_t i = 0; i < l->plan->n_items; i++) p->by_index[sched_row_index(l->plan->items[i].row)]->spoilt = 1;
+    store_spoil(p, l->plan);
+}
+
 static void run_launch(struct play *p, struct launch *l) {
-    if (l->ran || l->failed) return;
+    if (l->ran) return;
     l->ran = 1;
+    if (l->failed) {
+        spoil_launch(p, l);
+        return;
+    }
     for (uint32_t i = 0; i < l->plan->n_items; i++) {
         const struct plan_item *item = &l->plan->items[i];
         struct request *r = p->by_index[sched_row_index(item->row)];
         SIM_HOLDS(r != NULL && r->row.name == item->row); /* an ending row is still there */
         if (r->spoilt || (p->canary == CANARY_UNRUN && sim_chance(&p->rng, 10))) continue;
-        struct sim_feed feed = {r->read, r->heard, r->slot};
+        struct sim_feed feed = {r->heard, r->slot};
         if (p->canary == CANARY_NEIGHBOUR && i > 0)
             feed.sample = p->by_index[sched_row_index(l->plan->items[i - 1].row)]->slot;
         l->samples[i] = sim_model_run(&p->model, &r->task, item, &feed, &r->scores, p->canary);
@@ -251,18 +271,20 @@ static void run_launch(struct play *p, struct launch *l) {
     }
 }
 
+static void hear(struct request *r, uint32_t sample) { r->task.tokens[r->task.prompt_n + r->heard++] = (int32_t)sample; }
+
 /* Reads one row's item of a committed plan. What comes after the row's end, until the engine finishes it, is kept for a
  * row that comes again, and shows nowhere. */
 static void deliver(struct play *p, const struct plan_item *item, uint32_t sample) {
     struct request *r = p->by_index[sched_row_index(item->row)];
     if (r == NULL || r->row.name != item->row || r->ended || r->spoilt) return;
     if (r->closing) {
-        if (item->samples) r->read[r->heard++] = sample;
+        if (item->samples) hear(r, sample);
         return;
     }
     uint32_t end = item->pos + item->n_tokens;
     if (sim_chance(&p->rng, p->habits.fail_row)) {
-        end_row(p, r);
+        end_row(p, r, 0);
         p->totals->failed++;
         return;
     }
@@ -278,7 +300,7 @@ static void deliver(struct play *p, const struct plan_item *item, uint32_t sampl
         if (sample != r->task.expected[r->got])
             sim_fail("row %llx: token %u is %u, alone it is %u", (unsigned long long)item->row, r->got, sample,
                      r->task.expected[r->got]);
-        r->read[r->heard++] = sample;
+        hear(r, sample);
         r->got++;
         r->closing = sim_task_stops(&r->task, sample) || r->got == r->task.max_new;
     } else
@@ -307,7 +329,7 @@ static void fail_rows(struct play *p, const struct plan_item *items, uint32_t n,
     for (uint32_t i = 0; i < n; i++) {
         struct request *r = p->by_index[sched_row_index(items[i].row)];
         if (r == NULL || r->row.name != items[i].row || r->ended || !sim_chance(&p->rng, per_thousand)) continue;
-        end_row(p, r);
+        end_row(p, r, 0);
         p->totals->failed++;
     }
 }
@@ -321,7 +343,11 @@ static void commit(struct play *p) {
     memcpy(p->unread_samples, l.samples, n * sizeof *p->unread_samples);
     if (l.failed) fail_rows(p, p->unread, n, 500);
     account_commit(&p->account, l.plan, us);
-    sched_commit(p->s, l.plan, us);
+    if (l.failed && p->canary != CANARY_UNSOUND)
+        sched_abandon(p->s, l.plan);
+    else
+        sched_commit(p->s, l.plan, us);
+    store_sync(p);
     p->commits++;
     if (l.failed) fail_rows(p, p->unread, n, 1001);
     p->unread_n = l.failed ? 0 : n;
@@ -336,7 +362,7 @@ static void commit(struct play *p) {
 /* Nothing was done in this turn: somebody must be asleep or late, or there is nothing to do. One turn without is
  * allowed, because the rows in the way may have gone since the plan was tried. */
 static void check_moves(struct play *p, int done) {
-    int excused = done || p->live_n == 0 || p->hold_until != 0;
+    int excused = done || p->live_n == 0 || p->hold_until != 0 || p->loads_n > 0;
     for (uint32_t i = 0; !excused && i < p->live_n; i++) excused = p->live[i]->row.paused || p->live[i]->closing;
     p->idle_turns = excused ? 0 : p->idle_turns + 1;
     if (p->idle_turns > 1) sim_fail("nothing moves, and %u rows live", p->live_n);
@@ -366,6 +392,8 @@ static void turn(struct play *p) {
     check_moves(p, moved);
     p->now++;
     wake(p);
+    store_load(p);
+    store_spill(p);
     if (p->now % p->check_every == 0) {
         SIM_HOLDS(sched_check(p->s));
         account_compare(&p->account, p->s);
@@ -376,6 +404,7 @@ static void turn(struct play *p) {
 static void play_new(struct play *p) {
     sim_draw_epoch(&p->rng, &p->config, &p->habits);
     p->left = p->habits.requests;
+    store_new(p);
     SIM_HOLDS(sched_new(&p->config, &p->s, NULL) == 0);
     struct sched_config *c = &p->config; /* as the scheduler raises it */
     c->batch_tokens = sched_batch_tokens(p->s);
@@ -410,6 +439,7 @@ static void play_free(struct play *p) {
     free(p->unread);
     free(p->unread_samples);
     sched_free(p->s);
+    store_free(p);
     pages_free(p->config.pages);
 }
 
@@ -425,8 +455,10 @@ void sim_play(uint64_t seed, uint64_t epoch, enum sim_canary canary, struct sim_
     struct sched_counts n;
     sched_get_counts(p->s, &n);
     SIM_HOLDS(n.reserved + n.waiting + n.preparing + n.running + n.ending + n.gone + n.paused + n.in_flight == 0);
+    struct prefix_counts kept = {0};
+    if (p->config.prefix != NULL) prefix_get_counts(p->config.prefix, &kept);
     for (uint32_t g = 0; g < p->config.groups; g++)
-        SIM_HOLDS(pages_available(p->config.pages, g) == pages_total(p->config.pages, g));
+        SIM_HOLDS(pages_available(p->config.pages, g) + kept.idle[g] == pages_total(p->config.pages, g));
     sched_close(p->s);
     sched_row row;
     SIM_HOLDS(sched_reserve(p->s, &row) == COHORT_E_CLOSED);

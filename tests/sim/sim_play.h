@@ -7,10 +7,10 @@
 struct request {
     struct account_row row;
     struct sim_task task;
-    uint32_t place;        /* in play.live */
-    uint32_t *read, heard; /* tokens that the engine has read, */
-    uint32_t got;          /* and of them those before its end */
-    uint32_t slot;         /* the last sample */
+    uint32_t place; /* in play.live */
+    uint32_t heard; /* generated tokens that the engine has read, */
+    uint32_t got;   /* and of them those before its end */
+    uint32_t slot;  /* the last sample */
     uint64_t scores;
     uint64_t wake_at, finish_at, ended_commit;
     uint8_t closing, ended, spoilt; /* spoilt: a launch of it failed */
@@ -20,6 +20,20 @@ struct launch {
     const struct plan *plan;
     uint32_t *samples;
     int ran, failed;
+};
+
+/* A copy of a block on the fake disk. */
+struct sim_copy {
+    uint64_t *values[PAGES_GROUPS_MAX]; /* of PAGE_TOKENS positions */
+    uint32_t groups;
+    int used;
+};
+
+struct sim_load {
+    sched_row row;
+    uint64_t due;
+    uint32_t n;
+    struct sched_load_block *blocks;
 };
 
 enum { SPARE = 4 };
@@ -42,10 +56,31 @@ struct play {
     uint32_t launched;
     struct plan_item *unread; /* of the last committed plan, until it is read */
     uint32_t *unread_samples, unread_n;
+    struct sim_library library;
+    struct sim_copy *disk; /* habits.disk of them; a block's `where` is its index + 1 */
+    struct sim_load *loads;
+    uint32_t loads_n;
+    sched_row *orphans; /* before the plan: rows whose leader is gone, in order */
+    uint32_t orphans_n;
+    uint64_t stamp; /* of the store, before the plan */
     uint32_t left;
     uint64_t now, commits, hold_until;
     uint32_t check_every, idle_turns;
     int closed, bitten; /* bitten: the canary has done its one deed */
 };
+
+/* ---- sim_store.c: what there is beside when rows share ---- */
+void store_new(struct play *p);
+void store_free(struct play *p);
+void store_plan(struct play *p); /* before sched_plan */
+/* After sched_plan: copies and loads are done and begun, and what it did is seen to follow the rules. */
+void store_planned(struct play *p);
+/* What the failed launch may have written. */
+void store_spoil(struct play *p, const struct plan *plan);
+/* After any other call, and when the account knows the plan: rows that waited may have gone on. */
+void store_sync(struct play *p);
+void store_spill(struct play *p);
+void store_load(struct play *p); /* loads that are done are told */
+void store_say(struct play *p, const struct sim_task *task);
 
 #endif
