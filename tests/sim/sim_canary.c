@@ -82,7 +82,7 @@ void canary_disturb(struct play *p) {
     if (p->canary == CANARY_FORGOTTEN && !p->bitten) forget(p);
     if (p->canary == CANARY_SHARED && !p->bitten && p->now > 20) share_page(p);
     if (p->canary == CANARY_VICTIM && p->config.prefix == NULL) mistake_victims(p);
-    if (p->canary == CANARY_CLAIMED && !p->bitten && p->now > 20 && p->s->claimed[0] > 0) {
+    if (p->canary == CANARY_CLAIMED && !p->bitten && p->now > 20 && p->config.prefix == NULL && p->s->claimed[0] > 0) {
         p->s->claimed[0]--;
         p->bitten = 1;
     }
@@ -98,5 +98,6 @@ void canary_planned(struct play *p, const struct plan *plan) {
     if (plan == NULL) return;
     if (p->canary == CANARY_EARLY && sim_chance(&p->rng, 10))
         pages_unref(p->config.pages, 0, plan->items[0].table[0][plan->items[0].pos / PAGE_TOKENS]);
-    if (p->canary == CANARY_LEAK && p->totals->plans == 100) pages_alloc(p->config.pages, 0);
+    if (p->canary == CANARY_LEAK && p->totals->plans >= 100 && !p->bitten)
+        p->bitten = pages_alloc(p->config.pages, 0) != PAGE_NONE;
 }
