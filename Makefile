@@ -6,6 +6,7 @@
 #   make bench    cohort's speed beside the machine's roofs, and beside llama.cpp's where that is built   (MODELS="default q4km-1b q8-1b")
 #   make bench-kernels   each kernel alone beside its roof; make bench-server: whole servers under load; make plot: docs/performance.svg
 #   make bench-latency   what a long prompt costs those who are being answered, and the other way round
+#   make bench-cache     what prompts cost that were read before: again, after a restart, many at once
 #   make bench-start     start to first token, and peak memory with 16 rows of 4096 tokens
 #   make bench-streams   memory of an open stream that waits or runs, with 1,000 of them
 #   make check    static checks: formatting, file sizes, symbols, cppcheck
@@ -22,7 +23,7 @@ REQUESTS ?= 1000000
 MODELS ?= default
 BENCH_ARGS ?=
 
-.PHONY: run test build bench bench-programs bench-kernels bench-server bench-latency bench-start bench-streams plot check peer-check install clean deps model venv simulate
+.PHONY: run test build bench bench-programs bench-kernels bench-server bench-latency bench-cache bench-start bench-streams plot check peer-check install clean deps model venv simulate
 
 build: deps
 	@cmake --preset release >build.log.tmp 2>&1 || { cat build.log.tmp; rm -f build.log.tmp; exit 1; }; rm -f build.log.tmp
@@ -65,6 +66,9 @@ bench-server: bench-programs
 
 bench-latency: bench-programs
 	@python3 bench/latency.py $(BENCH_ARGS)
+
+bench-cache: bench-programs
+	@python3 bench/cache.py $(BENCH_ARGS)
 
 bench-start: bench-programs
 	@python3 bench/start.py $(BENCH_ARGS)

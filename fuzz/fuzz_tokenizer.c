@@ -137,9 +137,13 @@ static void use(const struct tokenizer *t, const char *text, size_t len) {
     buf_adds(&chat, "}]");
     const char *jsons[] = {chat.data, text};
     for (int i = 0; i < 2; i++) {
+        cohort_turn *turns;
         int32_t *ids;
-        size_t n;
-        if (chat_render(t, jsons[i], i ? len : chat.len, 1, &ids, &n, NULL) == 0) mem_free(ids);
+        size_t n, turns_n;
+        if (chat_render(t, jsons[i], i ? len : chat.len, 1, &ids, &n, &turns, &turns_n, NULL) != 0) continue;
+        for (size_t k = 0; k < turns_n; k++) check(turns[k].end <= n && (k == 0 || turns[k - 1].end <= turns[k].end));
+        mem_free(ids);
+        mem_free(turns);
     }
     buf_free(&chat);
 }

@@ -5,7 +5,8 @@
 set -euo pipefail
 sysroot=${1:?usage: arm64_sysroot.sh FOLDER}
 packages=(libcmocka-dev libcmocka0 libjansson-dev libjansson4 libpcre2-dev libpcre2-8-0 libutf8proc-dev libutf8proc2
-  libevent-dev libevent-2.1-7 libevent-core-2.1-7 libevent-extra-2.1-7 libevent-pthreads-2.1-7 libevent-openssl-2.1-7)
+  libevent-dev libevent-2.1-7 libevent-core-2.1-7 libevent-extra-2.1-7 libevent-pthreads-2.1-7 libevent-openssl-2.1-7
+  libsqlite3-dev libsqlite3-0 libxxhash-dev libxxhash0)
 
 stamp=$sysroot/packages
 [[ $(cat "$stamp" 2>/dev/null) == "${packages[*]}" ]] && exit 0

@@ -5,7 +5,7 @@
 set -euo pipefail
 
 packages=(build-essential clang clang-format cmake ninja-build pkg-config python3 python3-venv python3-pip cppcheck
-  libclang-rt-14-dev libevent-dev libjansson-dev libpcre2-dev libutf8proc-dev libcmocka-dev libsimde-dev)
+  libclang-rt-14-dev libevent-dev libjansson-dev libpcre2-dev libutf8proc-dev libsqlite3-dev libxxhash-dev libcmocka-dev libsimde-dev)
 if [[ ${1:-} == test && $(uname -m) == x86_64 ]]; then
   packages+=(gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
 fi

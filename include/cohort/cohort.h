@@ -132,6 +132,20 @@ COHORT_API int cohort_token_piece(const cohort_model *model, int32_t id, const c
 COHORT_API int cohort_chat_render(const cohort_model *model, const char *messages_json, size_t len, int add_generation,
                                   int32_t **out, size_t *n, cohort_error *err);
 
+enum cohort_role { COHORT_ROLE_SYSTEM, COHORT_ROLE_USER, COHORT_ROLE_ASSISTANT, COHORT_ROLE_TOOL };
+/* Where a message's turn ends: `end` of the ids lie wholly before that. A chat that begins with the same messages has
+ * the same ids up to there, but for the rare word that the two sides of an end make together. */
+typedef struct cohort_turn {
+    int role;
+    uint32_t end;
+} cohort_turn;
+/* The same, with the turns' ends: places for a request's snapshot_at. *turns: *turns_n of them in the messages' order,
+ * no end before the last one's, freed with cohort_free. A system text that the template puts into the next user's turn
+ * ends where that user's own text begins. */
+COHORT_API int cohort_chat_render_turns(const cohort_model *model, const char *messages_json, size_t len,
+                                        int add_generation, int32_t **out, size_t *n, cohort_turn **turns,
+                                        size_t *turns_n, cohort_error *err);
+
 /* ---- Engine: one running batch ---- */
 
 /* Whose requests they are: an API key, a team. Tenants share the rows and the tokens by weight when there are not
@@ -256,11 +270,11 @@ typedef struct cohort_request {
                             can be saved and restored by this name; NULL: none */
     size_t session_n;
     /* A continuation: the tokens that this very request was given before, in another process, say. They come again as
-     * TOKEN events, with their text, and then it goes on: all of it equals an uninterrupted run. If they cannot have come
-     * from this request (a stop within, too many) it fails with E_ARGUMENT, "resume". Not with prompt_logprobs. */
+     * TOKEN events, with their text, and then it goes on: all of it equals an uninterrupted run. If they cannot have
+     * come from this request (a stop within, too many) it fails with E_ARGUMENT, "resume". Not with prompt_logprobs. */
     const cohort_saved_token *resume; /* copied */
     size_t resume_n;
-    uint8_t trace_id[16];        /* W3C trace context of the caller, for spans; all 0: none */
+    uint8_t trace_id[16]; /* W3C trace context of the caller, for spans; all 0: none */
     uint8_t trace_parent[8];
     void *user; /* handed back in events, never read */
 } cohort_request;
@@ -366,7 +380,8 @@ COHORT_API void cohort_engine_hold(cohort_engine *engine, int hold);
 /* ---- State that survives ---- */
 /* A session's state, as its last finished request left it, under the tenant and the name of the requests' `session`.
  * These three wait for the disk: not for a thread that must not. `tokens` and `bytes` may be NULL. */
-/* Makes sure that it is on the disk, under `name` as well. E_NOT_FOUND: no such session; E_UNSUPPORTED: no state_dir. */
+/* Makes sure that it is on the disk, under `name` as well. E_NOT_FOUND: no such session; E_UNSUPPORTED: no state_dir.
+ */
 COHORT_API int cohort_session_save(cohort_engine *engine, uint32_t tenant, const cohort_span *session,
                                    const cohort_span *name, uint32_t *tokens, uint64_t *bytes, cohort_error *err);
 /* Makes what was saved under `name` the session's state. What does not hold its checksum is not taken. */
@@ -375,8 +390,8 @@ COHORT_API int cohort_session_restore(cohort_engine *engine, uint32_t tenant, co
 /* Forgets the session; its state is then kept no longer than any other. */
 COHORT_API int cohort_session_erase(cohort_engine *engine, uint32_t tenant, const cohort_span *session,
                                     uint32_t *tokens, cohort_error *err);
-/* What the bytes of every answer depend on beside the request: model file, tokenizer, numeric settings. 32 hex digits and
- * a NUL. Requests that were begun under another identity must not be resumed. Reads the model file once. */
+/* What the bytes of every answer depend on beside the request: model file, tokenizer, numeric settings. 32 hex digits
+ * and a NUL. Requests that were begun under another identity must not be resumed. Reads the model file once. */
 enum { COHORT_IDENTITY_SIZE = 33 };
 COHORT_API int cohort_engine_identity(cohort_engine *engine, char out[COHORT_IDENTITY_SIZE], cohort_error *err);
 
@@ -402,7 +417,7 @@ typedef struct cohort_metrics {
     uint64_t requests_refused; /* E_BUSY */
     uint64_t prompt_tokens, cached_tokens, generated_tokens;
     uint64_t iterations, iteration_tokens;
-    uint64_t kv_pages_total, kv_pages_used;
+    uint64_t kv_pages_total, kv_pages_used; /* used: by rows. What only the prefix store holds is free for the taking */
     uint32_t rows_running, rows_preparing, rows_waiting;                   /* gauges */
     uint64_t step_build_us, step_forward_us, step_deliver_us, step_gap_us; /* sums over iterations */
     uint64_t last_iteration_us_ago; /* time since the loop last made a step; 0 while idle */
@@ -415,10 +430,10 @@ typedef struct cohort_metrics {
     uint64_t prompt_token_ns; /* what one prompt token adds to an iteration, as measured */
     /* the prefix store */
     uint64_t cache_lookups, cache_hits; /* admissions that might have taken something, and those that did */
-    uint64_t cache_blocks, cache_snapshots, cache_bytes;                 /* gauges; bytes: held by nothing else */
+    uint64_t cache_blocks, cache_snapshots, cache_bytes;                /* gauges; bytes: held by nothing else */
     uint64_t cache_evictions, cache_snapshot_evictions, cache_sessions; /* blocks; snapshots; sessions known (gauge) */
     /* the disk tier */
-    uint64_t disk_blocks, disk_bytes, disk_queued_bytes; /* gauges */
+    uint64_t disk_blocks, disk_bytes, disk_queued_bytes;                 /* gauges */
     uint64_t disk_written, disk_restored, disk_evictions, disk_failures; /* blocks */
     uint64_t disk_restores;    /* requests that went on from what was on the disk */
     uint64_t requests_resumed; /* continuations */

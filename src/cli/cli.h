@@ -18,11 +18,16 @@ struct cli_options {
     double itl_ratio;
     int no_pipeline;
     const char *trace;
+    const char *state_dir;
+    int64_t state_dir_bytes, snapshot_stride;
+    int no_cache;
     const cohort_tenant *tenants; /* serve: of its keys */
     size_t tenants_n;
     /* server */
     const char *host, *api_key, *keys, *alias;
     int64_t port, drain_seconds, request_timeout;
+    const char *store;
+    int64_t store_hours;
     int verbose;
     /* top */
     double interval;
@@ -36,11 +41,15 @@ struct cli_options {
     const char *ids, *rows_list;
     int64_t bench_prompt, bench_repeats;
     int json, special, no_bos;
-    const char *argument; /* the first word that is no option */
+    /* cache */
+    int64_t unused; /* seconds; -1: not given */
+    int repair;
+    const char *argument, *object; /* the words that are no options */
 };
 
 struct cli_command {
     const char *name, *summary, *options; /* options: letters of the groups that it takes, see options.c */
+    const char *words;                    /* that are no options, for its help; as many as there are spaces and one */
     int (*run)(const struct cli_options *options);
 };
 
@@ -76,5 +85,6 @@ int cmd_tokenize(const struct cli_options *options);
 int cmd_inspect(const struct cli_options *options);
 int cmd_top(const struct cli_options *options);
 int cmd_pull(const struct cli_options *options);
+int cmd_cache(const struct cli_options *options);
 
 #endif

@@ -173,6 +173,7 @@ int cmd_bench(const struct cli_options *options) {
     if (!rc) rc = cli_open_model(options, 0, &model);
     struct cli_options sized = *options;
     sized.rows = most;
+    sized.no_cache = 1; /* the same prompt, again and again */
     if (!sized.context) {
         int64_t decode = DECODE_PROMPT + options->predict, prompt = options->bench_prompt + 1;
         sized.context = decode > prompt ? decode : prompt;

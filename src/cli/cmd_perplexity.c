@@ -35,6 +35,7 @@ static int score_text(const struct cli_options *options, cohort_model *model, in
     cohort_engine *engine = NULL;
     struct cli_options rows = *options;
     rows.rows = ROWS_AT_ONCE;
+    rows.no_cache = 1;
     rows.context = (int64_t)size;
     int rc = windows && sums.of && sums.n ? 0 : cli_failf("out of memory");
     for (size_t i = 0; i < windows_n && !rc; i++) {

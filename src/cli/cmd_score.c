@@ -71,6 +71,7 @@ int cmd_score(const struct cli_options *options) {
     cohort_engine *engine = NULL;
     struct cli_options one = *options;
     one.rows = 1;
+    one.no_cache = 1;
     struct score score = {calloc(n + 1, sizeof *score.argmax), calloc(n + 1, sizeof *score.logprob)};
     if (!rc && (!score.argmax || !score.logprob)) rc = cli_failf("out of memory");
     if (!rc) rc = cli_open_model(options, 0, &model);

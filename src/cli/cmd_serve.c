@@ -59,6 +59,17 @@ static const char *model_name(const struct cli_options *options) {
     return name;
 }
 
+static int store_mode(const char *word, enum server_store *out) {
+    static const char *const words[] = {
+        [SERVER_STORE_MARKED] = "marked", [SERVER_STORE_ALL] = "all", [SERVER_STORE_NONE] = "none"};
+    for (int i = 0; i <= SERVER_STORE_NONE; i++)
+        if (strcmp(word, words[i]) == 0) {
+            *out = (enum server_store)i;
+            return 0;
+        }
+    return cli_failf("--store: \"%s\" is not none, marked or all", word);
+}
+
 int cmd_serve(const struct cli_options *options) {
     struct server_options server = {
         .host = options->host,
@@ -69,7 +80,10 @@ int cmd_serve(const struct cli_options *options) {
         .drain_s = (uint32_t)options->drain_seconds,
         .verbose = options->verbose,
         .request_timeout_s = (uint32_t)options->request_timeout,
+        .state_dir = options->state_dir,
+        .store_hours = (uint32_t)options->store_hours,
     };
+    if (store_mode(options->store, &server.store) != 0) return 2;
     struct loading l = {.options = *options};
     cohort_error error = {0};
     if (server_open(&server, &l.server, &error) != 0) return cli_fail(&error);

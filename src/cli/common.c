@@ -84,6 +84,10 @@ int cli_open_engine(const struct cli_options *options, cohort_model *model, cons
     engine.itl_target_ms = (uint32_t)options->itl_target_ms;
     engine.itl_ratio_percent = (uint32_t)(options->itl_ratio * 100 + 0.5);
     engine.trace_path = options->trace;
+    engine.cache = !options->no_cache;
+    engine.snapshot_stride = (uint32_t)options->snapshot_stride;
+    engine.state_dir = options->state_dir;
+    engine.state_dir_bytes = (uint64_t)options->state_dir_bytes;
     cohort_error error = {0};
     int rc = cohort_engine_open(model, &engine, out, &error);
     return rc ? cli_fail(&error) : 0;

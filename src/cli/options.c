@@ -10,16 +10,17 @@
 #include "cli/cli.h"
 
 const struct cli_command cli_commands[] = {
-    {"serve", "serve an OpenAI-compatible HTTP API", "mes", cmd_serve},
-    {"top", "watch a running server", "v", cmd_top},
-    {"run", "complete one prompt on the terminal", "mer", cmd_run},
-    {"bench", "measure prompt and decode speed", "meb", cmd_bench},
-    {"perplexity", "perplexity of a text, in windows", "mef", cmd_perplexity},
-    {"score", "what the model says of given token ids", "mei", cmd_score},
-    {"tokenize", "text to token ids", "mt", cmd_tokenize},
-    {"inspect", "what is in a model file", "mj", cmd_inspect},
-    {"pull", "fetch the default model", "", cmd_pull},
-    {NULL, NULL, NULL, NULL},
+    {"serve", "serve an OpenAI-compatible HTTP API", "medks", "", cmd_serve},
+    {"top", "watch a running server", "v", "", cmd_top},
+    {"run", "complete one prompt on the terminal", "medkr", "[PROMPT]", cmd_run},
+    {"bench", "measure prompt and decode speed", "meb", "", cmd_bench},
+    {"perplexity", "perplexity of a text, in windows", "mef", "", cmd_perplexity},
+    {"score", "what the model says of given token ids", "mei", "", cmd_score},
+    {"tokenize", "text to token ids", "mt", "[TEXT]", cmd_tokenize},
+    {"inspect", "what is in a model file", "mj", "[FILE]", cmd_inspect},
+    {"cache", "look at stored state, remove it, verify it", "dc", "ls|rm|verify [ID|all]", cmd_cache},
+    {"pull", "fetch the default model", "", "", cmd_pull},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
 enum kind { TEXT, INTEGER, BYTES, NUMBER, FLAG };
@@ -55,6 +56,11 @@ static const struct option table[] = {
     {'e', "--itl-ratio", NUMBER, AT(itl_ratio), 1.1, 100, "the same, as a multiple of an iteration without prompts"},
     {'e', "--no-pipeline", FLAG, AT(no_pipeline), 0, 0, "deliver each iteration before the next starts (same output)"},
     {'e', "--trace", TEXT, AT(trace), 0, 0, "write spans of everything into this file (Chrome's trace format)"},
+    {'d', "--state-dir", TEXT, AT(state_dir), 0, 0, "folder for state that survives the process"},
+    {'k', "--state-dir-bytes", BYTES, AT(state_dir_bytes), 0, 1e15, "its size at most (K, M, G allowed)"},
+    {'k', "--no-cache", FLAG, AT(no_cache), 0, 0, "keep and share no state of prompts (same output)"},
+    {'k', "--snapshot-stride", INTEGER, AT(snapshot_stride), 0, 1 << 24,
+     "models with windowed layers: a place to go on from every so many tokens; 0: none"},
     {'s', "--host", TEXT, AT(host), 0, 0, "address to listen on"},
     {'s', "--port", INTEGER, AT(port), 0, 65535, "port to listen on; 0: any"},
     {'s', "--api-key", TEXT, AT(api_key), 0, 0, "key that clients must send"},
@@ -63,6 +69,9 @@ static const struct option table[] = {
     {'s', "--drain-seconds", INTEGER, AT(drain_seconds), 0, 86400, "time for running requests after SIGTERM"},
     {'s', "--request-timeout", INTEGER, AT(request_timeout), 0, 4000000,
      "seconds that a request may take, waiting included; 0: any"},
+    {'s', "--store", TEXT, AT(store), 0, 0,
+     "calls that survive a crash and their client: none, marked (\"store\": true) or all; needs --state-dir"},
+    {'s', "--store-hours", INTEGER, AT(store_hours), 0, 8760, "hours that stored calls are kept after their end"},
     {'s', "-v --verbose", FLAG, AT(verbose), 0, 0, "a report of the last second on standard error while anything runs"},
     {'v', "--host", TEXT, AT(host), 0, 0, "address of the server"},
     {'v', "--port", INTEGER, AT(port), 1, 65535, "its port"},
@@ -96,6 +105,9 @@ static const struct option table[] = {
     {'t', "--no-bos", FLAG, AT(no_bos), 0, 0, "no begin token in front"},
     {'t', "-j --json", FLAG, AT(json), 0, 0, "a JSON array instead of a line per token"},
     {'j', "-j --json", FLAG, AT(json), 0, 0, "JSON"},
+    {'c', "--unused", INTEGER, AT(unused), 1, 1e10, "rm: what was not used for so many seconds"},
+    {'c', "--repair", FLAG, AT(repair), 0, 0, "verify: remove what does not hold its checksum"},
+    {'c', "-j --json", FLAG, AT(json), 0, 0, "ls: JSON"},
 };
 enum { OPTIONS = sizeof table / sizeof table[0] };
 
@@ -104,9 +116,14 @@ static const struct cli_options defaults = {
     .batch_tokens = 256,
     .queue = 256,
     .itl_ratio = 1.5,
+    .state_dir_bytes = INT64_C(8) << 30,
+    .snapshot_stride = 2048,
+    .unused = -1,
     .host = "127.0.0.1",
     .port = 8080,
     .drain_seconds = 30,
+    .store = "marked",
+    .store_hours = 24,
     .interval = 1,
     .predict = 128,
     .seed = -1,
@@ -214,9 +231,17 @@ static int one_option(int argc, char **argv, int *at, const struct cli_command *
     return 2;
 }
 
+/* How many words that are no options the command takes. */
+static int words_of(const struct cli_command *command) {
+    int n = *command->words != 0;
+    for (const char *at = command->words; *at; at++) n += *at == ' ';
+    return n;
+}
+
 int cli_parse(int argc, char **argv, const struct cli_command *command, struct cli_options *out) {
     *out = defaults;
     out->command = command->name;
+    int words = 0;
     int rc = from_environment(command, out);
     if (rc) return rc + 1;
     for (int i = 0; i < argc; i++) {
@@ -227,11 +252,13 @@ int cli_parse(int argc, char **argv, const struct cli_command *command, struct c
         if (argv[i][0] == '-' && argv[i][1]) {
             rc = one_option(argc, argv, &i, command, out);
             if (rc) return rc + 1;
-        } else if (out->argument) {
+        } else if (words == words_of(command)) {
             fprintf(stderr, "cohort %s: one argument too many: %s\n", command->name, argv[i]);
             return 3;
-        } else {
+        } else if (words++ == 0) {
             out->argument = argv[i];
+        } else {
+            out->object = argv[i];
         }
     }
     return 0;
@@ -248,7 +275,8 @@ void cli_usage(void) {
 }
 
 void cli_help(const struct cli_command *command) {
-    printf("usage: cohort %s [options]\n  %s\n\n", command->name, command->summary);
+    printf("usage: cohort %s%s%s [options]\n  %s\n\n", command->name, *command->words ? " " : "", command->words,
+           command->summary);
     for (int i = 0; i < OPTIONS; i++) {
         if (!in_command(&table[i], command)) continue;
         char names[64];

@@ -24,6 +24,11 @@ enum { TOP_BUCKETS_MAX = 32, TOP_TENANTS_MAX = 64, TOP_TENANT_NAME_MAX = 63 };
     X(STEP_AGE_S, "last_step_age_seconds", 0)                                                                          \
     X(PREEMPTIONS, "preemptions_total", 0)                                                                             \
     X(REDONE, "redone_tokens_total", 0)                                                                                \
+    X(CACHED_TOKENS, "cached_tokens_total", 0)                                                                         \
+    X(STORE_BLOCKS, "cache_blocks", 0)                                                                                 \
+    X(STORE_BYTES, "cache_bytes", 0)                                                                                   \
+    X(STORE_SESSIONS, "cache_sessions", 0)                                                                             \
+    X(DISK_BYTES, "disk_bytes", 0)                                                                                     \
     X(REFUSED, "requests_refused_total", 0)                                                                            \
     X(TIMED_OUT, "requests_timed_out_total", 0)
 

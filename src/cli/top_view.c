@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BAR = 40, TIME_MAX = 24 };
+enum { BAR = 40, TIME_MAX = 24, SIZE_LEN = 24 };
 static const double STUCK_S = 10; /* an iteration that takes longer is worth a word */
 
 static const char *time_text(double seconds, char out[TIME_MAX]) {
@@ -15,6 +15,14 @@ static const char *time_text(double seconds, char out[TIME_MAX]) {
         snprintf(out, TIME_MAX, "%.1f ms", seconds * 1e3);
     else
         snprintf(out, TIME_MAX, "%.2f s", seconds);
+    return out;
+}
+
+static const char *size_text(double bytes, char out[SIZE_LEN]) {
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    size_t unit = 0;
+    for (; bytes >= 1024 && unit + 1 < sizeof units / sizeof units[0]; unit++) bytes /= 1024;
+    snprintf(out, SIZE_LEN, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
     return out;
 }
 
@@ -64,6 +72,26 @@ static int add_state(const struct top_view *v, struct buf *out) {
     return buf_addf(out, "state         [%s] %.0f %%: %.0f of %.0f pages\n", bar, part * 100, used, total);
 }
 
+/* The part of prompts' tokens that came from the prefix store: of the last interval, or of all if nothing was read. */
+static double hit_rate(const struct top_view *v) {
+    const double *now = v->now->value, *last = v->last ? v->last->value : NULL;
+    double cached = now[TOP_CACHED_TOKENS], read = now[TOP_PROMPT_TOKENS];
+    if (last && cached + read > last[TOP_CACHED_TOKENS] + last[TOP_PROMPT_TOKENS]) {
+        cached -= last[TOP_CACHED_TOKENS];
+        read -= last[TOP_PROMPT_TOKENS];
+    }
+    return cached > 0 ? 100 * fmin(cached / (cached + fmax(read, 0)), 1) : 0;
+}
+
+static int add_store(const struct top_view *v, struct buf *out) {
+    const double *now = v->now->value;
+    char memory[SIZE_LEN], disk[SIZE_LEN];
+    return buf_addf(
+        out, "store         %.0f %% of prompt tokens came from it; %.0f blocks (%s), %.0f sessions, %s on disk\n",
+        hit_rate(v), now[TOP_STORE_BLOCKS], size_text(now[TOP_STORE_BYTES], memory), now[TOP_STORE_SESSIONS],
+        size_text(now[TOP_DISK_BYTES], disk));
+}
+
 static int add_times(struct buf *out, const char *what, const struct top_histogram *from,
                      const struct top_histogram *to) {
     char middle[TIME_MAX], high[TIME_MAX];
@@ -105,6 +133,7 @@ int top_view(const struct top_view *v, struct buf *out) {
     rc = add_rows(v, out);
     if (!rc) rc = add_rates(v, out);
     if (!rc) rc = add_state(v, out);
+    if (!rc) rc = add_store(v, out);
     if (!rc) rc = add_times(out, "time between tokens", v->older ? &v->older->inter_token : NULL, &v->now->inter_token);
     if (!rc) rc = add_times(out, "time to first token", v->older ? &v->older->first_token : NULL, &v->now->first_token);
     if (!rc) rc = add_trouble(v, out);

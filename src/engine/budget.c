@@ -4,6 +4,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
+/* Places to go on in windowed layers, for each row that runs: the end of its prompt, of the turns before, of answers
+ * that may be gone on from. */
+enum { SNAPSHOTS_PER_ROW = 4 };
+
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* The machine's memory, or less if the control group has a limit ("max" is none). */
@@ -22,13 +26,20 @@ static uint64_t memory_limit(void) {
 
 int budget_plan(const struct program *program, const cohort_engine_options *o, struct state_plan *out,
                 cohort_error *err) {
-    uint64_t bytes = o->kv_tokens ? 0 : o->kv_bytes, tokens = o->kv_tokens;
-    if (!bytes && !tokens) tokens = (uint64_t)o->rows * o->context;
-    int code = state_plan_make(program, bytes, tokens, o->rows, o->context, o->batch_tokens, out, err);
+    struct state_wanted w = {.bytes = o->kv_tokens ? 0 : o->kv_bytes,
+                             .tokens = o->kv_tokens,
+                             .rows = o->rows,
+                             .row_tokens_max = o->context,
+                             .chunk_max = o->batch_tokens,
+                             .snapshots = o->cache ? SNAPSHOTS_PER_ROW * o->rows : 0};
+    if (!w.bytes && !w.tokens) w.tokens = (uint64_t)o->rows * o->context;
+    int code = state_plan_make(program, &w, out, err);
     if (code || o->kv_bytes || o->kv_tokens) return code;
     uint64_t most = memory_limit() / 2;
     if (out->bytes <= most) return 0;
-    return state_plan_make(program, most, 0, o->rows, o->context, o->batch_tokens, out, err);
+    w.bytes = most;
+    w.tokens = 0;
+    return state_plan_make(program, &w, out, err);
 }
 
 uint64_t budget_tokens(const struct program *program, const struct state_plan *plan) {

@@ -32,7 +32,10 @@ static void fill_stats(const struct cohort_engine *e, const struct row *row, coh
     sched_get_history(e->sched, row->sched, &history);
     out->preemptions = history.preemptions;
     out->redone_tokens = history.redone;
-    if (row->admitted_us) out->prefill_us = (row->first_us ? row->first_us : now) - row->admitted_us;
+    out->cached_tokens = history.cached;
+    uint64_t first = row->first_us ? row->first_us : now;
+    /* What was replayed came before it was admitted. */
+    if (row->admitted_us && first > row->admitted_us) out->prefill_us = first - row->admitted_us;
     if (!row->first_us) return;
     out->decode_us = now - row->first_us;
     out->first_token_us = row->first_us - r->submitted_us;
@@ -47,7 +50,10 @@ static void finish(struct cohort_engine *e, struct row *row, struct row_final *f
     row->final = *final;
     row->finished = 1;
     deadlines_forget(e, row);
-    if (row->sched) sched_finish(e->sched, row->sched, final->finish != COHORT_FINISH_ERROR);
+    /* A request whose time is over was still computed right; any other failure leaves nothing behind (S5). */
+    int sound = final->finish != COHORT_FINISH_ERROR || final->error.code == COHORT_E_TIMEOUT;
+    if (row->sched) sched_finish(e->sched, row->sched, sound);
+    if (row->space) cache_count(e, final->stats.cached_tokens);
     /* Before the event shows: its reader may submit the next request at once. */
     metrics_finish(e, row, now);
     spans_finished(e, row, now);
@@ -83,24 +89,37 @@ static void deliver_prompt(struct cohort_engine *e, struct row *row, uint32_t po
     push(e, row, &event, r->top);
 }
 
-static void deliver_token(struct cohort_engine *e, struct row *row, const struct sample_result *r, uint64_t now) {
+/* T2: a stop inside what is replayed: it was not this request that was given these tokens. */
+static int replay_is_false(const struct row *row, int ends) { return row->generated < row->request.saved_n && ends; }
+
+void deliver_token(struct cohort_engine *e, struct row *row, const struct sample_result *r, uint64_t now) {
     struct row_final final = {.finish = COHORT_FINISH_STOP, .stop_token = -1, .stop_index = -1};
     if (r->token < 0) {
         no_finite_logits(e, row);
         return;
     }
-    metrics_token(e, row, now);
+    int replays = row->generated < row->request.saved_n;
+    if (!replays) metrics_token(e, row, now);
     row->generated++;
     if (!row->first_us) row->first_us = now;
-    spans_decodes(e, row, now);
+    if (!replays) spans_decodes(e, row, now);
     row->last_us = now;
-    if (ends_row(e, &row->request, r->token)) {
+    int ends = ends_row(e, &row->request, r->token);
+    if (replays && ends) { /* an end token is never told as a token */
+        deliver_finish(e, row, COHORT_FINISH_ERROR, COHORT_E_ARGUMENT, "resume: an end token among the saved ones");
+        return;
+    }
+    if (ends) {
         final.stop_token = r->token;
         finish(e, row, &final);
         return;
     }
     buf_clear(&e->text);
     int stop = detok_push(&row->detok, r->token, &e->text);
+    if (replay_is_false(row, stop >= 0)) {
+        deliver_finish(e, row, COHORT_FINISH_ERROR, COHORT_E_ARGUMENT, "resume: a stop inside the saved tokens");
+        return;
+    }
     if (stop <= DETOK_NO_MEMORY || row_add_token(row, r->token) != 0) {
         deliver_finish(e, row, COHORT_FINISH_ERROR, COHORT_E_MEMORY, "no memory for a token's text");
         return;

@@ -24,13 +24,17 @@ void cohort_engine_options_defaults(cohort_engine_options *options) {
                                        .batch_tokens = 256,
                                        .pipeline = 1,
                                        .ring_bytes = 64 << 10,
-                                       .itl_ratio_percent = 150};
+                                       .itl_ratio_percent = 150,
+                                       .cache = 1,
+                                       .snapshot_stride = 2048,
+                                       .state_dir_bytes = UINT64_C(8) << 30};
 }
 
 void cohort_request_defaults(cohort_request *request) {
     *request = (cohort_request){.size = sizeof(*request),
                                 .max_tokens = UINT32_MAX,
                                 .sampling = {.temperature = 1.0f, .top_p = 1.0f},
+                                .cache_prompt = 1,
                                 .logprobs = -1};
 }
 
@@ -59,6 +63,7 @@ static int make_effective(struct cohort_engine *e, cohort_error *err) {
     if (code) return code;
     if (o->batch_tokens < o->rows) o->batch_tokens = o->rows;
     o->pipeline = o->pipeline != 0;
+    o->cache = o->cache != 0;
     /* A token's text at worst: every byte of the longest token and of a held tail as U+FFFD, and what a stop string
      * held back. The ring takes several, with the longest lists, and a prompt position for each. */
     e->text_max = 3 * (e->model->piece_max + 4) + DETOK_STOP_BYTES_MAX;
@@ -79,6 +84,18 @@ static int open_trace(struct cohort_engine *e, cohort_error *err) {
     return code;
 }
 
+/* The folder's name, copied; the folder itself is opened with the state. */
+static int copy_state_dir(struct cohort_engine *e, cohort_error *err) {
+    const char *dir = e->options.state_dir;
+    if (!dir) return 0;
+    size_t n = strlen(dir);
+    char *copy = mem_alloc(n + 1, 1);
+    e->options.state_dir = copy;
+    if (!copy) return err_set(err, COHORT_E_MEMORY, "state-dir", "no memory for a name");
+    memcpy(copy, dir, n + 1);
+    return 0;
+}
+
 static int open_tenants(struct cohort_engine *e, cohort_error *err) {
     cohort_engine_options *o = &e->options;
     int code = tenants_new(o->tenants, o->tenants_n, o->rows, o->queue, clock_us(), &e->tenants, err);
@@ -96,7 +113,16 @@ static int open_state(struct cohort_engine *e, cohort_error *err) {
     e->options.kv_tokens = budget_tokens(program, &plan);
     code = state_new(&plan, &e->state, err);
     if (!code) code = pages_new(&e->pages, plan.groups, plan.pages, err);
+    if (!code) code = cache_open(e, &plan, err);
     return code;
+}
+
+static const int32_t *row_known_tokens(void *user, sched_row name, uint32_t *n) {
+    const struct cohort_engine *e = user;
+    const struct row *row = e->by_sched[sched_row_index(name)];
+    assert(row && row->sched == name);
+    *n = row->tokens_n;
+    return row->tokens;
 }
 
 static int open_sched(struct cohort_engine *e, cohort_error *err) {
@@ -108,7 +134,11 @@ static int open_sched(struct cohort_engine *e, cohort_error *err) {
                                   .itl_target_us = e->options.itl_target_ms * 1000,
                                   .itl_ratio_percent = e->options.itl_ratio_percent,
                                   .groups = program->n_groups,
-                                  .pages = e->pages};
+                                  .pages = e->pages,
+                                  .prefix = e->cache.prefix,
+                                  .snapshot_stride = e->options.snapshot_stride,
+                                  .tokens = row_known_tokens,
+                                  .user = e};
     for (uint32_t g = 0; g < program->n_groups; g++) config.group[g].window = program->groups[g].window;
     size_t n;
     const cohort_tenant *list = tenants_list(e->tenants, &n);
@@ -199,6 +229,8 @@ static void engine_free(struct cohort_engine *e) {
         events_deinit(e);
     }
     sched_free(e->sched);
+    cache_close(e);
+    mem_free((char *)e->options.state_dir);
     pages_free(e->pages);
     state_free(e->state);
     tenants_free(e->tenants);
@@ -251,7 +283,8 @@ int cohort_engine_open(cohort_model *model, const cohort_engine_options *options
         e->options = *options;
     else
         cohort_engine_options_defaults(&e->options);
-    int code = make_effective(e, err);
+    int code = copy_state_dir(e, err); /* first: from here on the name is ours to free */
+    if (!code) code = make_effective(e, err);
     if (!code) code = open_trace(e, err);
     if (!code) code = open_tenants(e, err);
     if (!code) code = open_state(e, err);

@@ -95,7 +95,7 @@ static void sleep_until_wanted(struct cohort_engine *e) {
     uint64_t due = deadlines_next(e); /* only the engine thread, which sleeps, changes it */
     struct timespec until = {.tv_sec = (time_t)(due / 1000000), .tv_nsec = (long)(due % 1000000) * 1000};
     int late = 0;
-    while (!late && e->inbox_first == ROW_NONE && !e->stopping && !tasks_due(e))
+    while (!late && e->inbox_first == ROW_NONE && !e->stopping && !e->disk_news && !tasks_due(e))
         late = due == DUE_NEVER ? pthread_cond_wait(&e->wake, &e->lock)
                                 : pthread_cond_timedwait(&e->wake, &e->lock, &until) == ETIMEDOUT;
 }
@@ -104,6 +104,7 @@ int inbox_drain(struct cohort_engine *e, int may_sleep) {
     int n = 0;
     pthread_mutex_lock(&e->lock);
     if (may_sleep) sleep_until_wanted(e);
+    e->disk_news = 0;
     while (e->inbox_first != ROW_NONE) {
         struct row *row = &e->rows[e->inbox_first];
         e->inbox_first = row->inbox_next;

@@ -24,6 +24,7 @@
 #include "backend/backend.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "engine/cache.h"
 #include "engine/ring.h"
 #include "engine/tasks.h"
 #include "engine/tenants.h"
@@ -66,7 +67,7 @@ enum { WANT_SUBMIT = 1, WANT_CANCEL = 2, WANT_RESUME = 4 };
 
 /* The copied request: written by the submitting thread, then constant until the handle is freed. */
 struct row_request {
-    void *memory; /* one block: stop ids, stops */
+    void *memory; /* one block: saved tokens and what they name, stop ids, stops, names */
     const int32_t *stop_ids;
     const struct detok_stop *stops;
     uint32_t prompt_n, stop_ids_n, stops_n;
@@ -76,7 +77,10 @@ struct row_request {
     uint32_t timeout_ms, max_predict_ms;         /* 0: none */
     uint32_t tenant;
     int32_t priority;
-    uint8_t ignore_eos, prompt_logprobs;
+    uint8_t ignore_eos, prompt_logprobs, cache;
+    uint32_t salt_n, session_n, saved_n;
+    const char *salt, *session;
+    const cohort_saved_token *saved; /* T2: what it was given before */
     struct sample_params sample;
     uint32_t ring_need; /* free bytes of the ring without which no more iterations are planned */
     void *user;
@@ -109,6 +113,7 @@ struct row {
     int32_t *tokens; /* the prompt, then what was delivered. Moves only while no iteration reads it (row_add_token) */
     uint32_t tokens_n, tokens_cap;
     sched_row sched; /* 0: not handed to the scheduler yet */
+    uint64_t space;  /* what it shares with in the prefix store; 0: nothing */
     uint8_t finished;
     uint8_t span;    /* enum trace_phase; of traced rows only */
     uint8_t newline; /* one was generated */
@@ -168,6 +173,7 @@ struct cohort_engine {
     struct state *state;
     struct tenants *tenants;
     struct sched *sched;
+    struct cache cache;
     struct backend_program *program;
     const struct vecops *vecops;
     uint32_t groups, vocab;
@@ -195,6 +201,7 @@ struct cohort_engine {
     uint32_t free_first, inbox_first, inbox_last;
     uint32_t active; /* being submitted, or submitted and not ended */
     int draining, stopping;
+    int disk_news;           /* the disk tier has results */
     int over;                /* the loop failed, and everything that was pending has ended */
     cohort_error failure;    /* code 0: none. Why the loop cannot go on */
     struct drained *drained; /* the engine thread's, filled under lock */
@@ -249,8 +256,12 @@ int iteration_launch(struct iteration *it, const struct plan *plan);
 
 /* deliver.c: results to events. Engine thread. */
 void deliver_iteration(struct cohort_engine *e, struct iteration *it);
+void deliver_token(struct cohort_engine *e, struct row *row, const struct sample_result *r, uint64_t now);
 /* Makes the finish event of a row that has none yet. `code` and `text` for COHORT_FINISH_ERROR. */
 void deliver_finish(struct cohort_engine *e, struct row *row, cohort_finish finish, int code, const char *text);
+
+/* replay.c: gives a row's saved tokens out. 1: all of them are out, or the row has ended; 0: its ring is full. */
+int replay_run(struct cohort_engine *e, struct row *row, uint64_t now);
 
 /* deadlines.c: rows that end by themselves. Engine thread. */
 int deadlines_init(struct cohort_engine *e);

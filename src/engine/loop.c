@@ -12,10 +12,27 @@
 #include "base/clock.h"
 #include "engine/internal.h"
 
+/* Lets go of a row that ended before the scheduler had it. */
+static void end_unscheduled(struct cohort_engine *e, struct row *row) {
+    cache_leave(e, row, 0);
+    inbox_end(e, row);
+}
+
 /* 0: the handle may be another's already. */
 static int submit_row(struct cohort_engine *e, struct row *row) {
     cohort_error err = {0};
-    const struct sched_request wanted = row_wanted(&row->request, row->request.max_new);
+    if (!replay_run(e, row, clock_us())) { /* its reader is waited for */
+        atomic_store(&row->paused, 1);
+        if (row_has_room(row)) inbox_want(e, row, atomic_load(&row->id), WANT_RESUME);
+        return 1;
+    }
+    if (row->finished) {
+        end_unscheduled(e, row);
+        return 0;
+    }
+    cache_enter(e, row);
+    struct sched_request wanted = row_wanted(&row->request, row->request.max_new);
+    wanted.space = row->space;
     sched_row name;
     int code = sched_reserve(e->sched, &name);
     if (!code) {
@@ -24,7 +41,7 @@ static int submit_row(struct cohort_engine *e, struct row *row) {
     }
     if (code) { /* everything was checked at submit, so this is a fault of ours: it still ends only this row */
         deliver_finish(e, row, COHORT_FINISH_ERROR, code, err.text[0] ? err.text : cohort_error_text(code));
-        inbox_end(e, row);
+        end_unscheduled(e, row);
         return 0;
     }
     row->sched = name;
@@ -43,9 +60,13 @@ static void take_wants(struct cohort_engine *e, int n) {
         if (wants & WANT_CANCEL) {
             spans_cancel(e, row);
             deliver_finish(e, row, COHORT_FINISH_CANCELLED, COHORT_E_CANCELLED, cohort_error_text(COHORT_E_CANCELLED));
+            if (!row->sched) end_unscheduled(e, row);
         } else if ((wants & WANT_RESUME) && atomic_load(&row->paused) && row_has_room(row)) {
             atomic_store(&row->paused, 0);
-            sched_pause(e->sched, row->sched, 0);
+            if (row->sched)
+                sched_pause(e->sched, row->sched, 0);
+            else
+                submit_row(e, row); /* its replay goes on */
         }
     }
 }
@@ -57,6 +78,7 @@ static void reap(struct cohort_engine *e) {
         struct row *row = e->by_sched[sched_row_index(name)];
         assert(row && row->sched == name && row->finished);
         e->by_sched[sched_row_index(name)] = NULL;
+        cache_leave(e, row, sched_stored(e->sched, name));
         inbox_end(e, row);
     }
 }
@@ -86,8 +108,10 @@ static void fail_rows(struct cohort_engine *e, struct iteration *it, int code) {
 static int launch(struct cohort_engine *e, struct iteration **out) {
     const struct plan *plan;
     *out = NULL;
-    if (!sched_plan(e->sched, &plan)) return 0;
+    int planned = sched_plan(e->sched, &plan);
     note_admitted(e);
+    cache_moves(e);
+    if (!planned) return 0;
     struct iteration *it = &e->iterations[e->turn++ % ENGINE_ITERATIONS];
     assert(it != e->unread);
     *out = it;
@@ -119,6 +143,7 @@ static void fail_engine(struct cohort_engine *e, int code) {
     take_wants(e, n < 0 ? 0 : n);
     finish_all(e, COHORT_FINISH_ERROR, COHORT_E_INTERNAL, cause.text);
     tasks_end(e);
+    cache_end(e, 0);
     inbox_over(e);
     while (inbox_drain(e, 1) >= 0)
         ;
@@ -186,13 +211,16 @@ void *loop_main(void *engine) {
         take_wants(e, n);
         deadlines_run(e, begin);
         tasks_boundary(e);
+        int moved = cache_turn(e);
         worked = turn(e, begin);
         if (worked < 0) {
             fail_engine(e, worked);
             return NULL;
         }
+        worked |= moved;
     }
     finish_all(e, COHORT_FINISH_CANCELLED, COHORT_E_CANCELLED, "the engine is closed");
+    cache_end(e, 1);
     tasks_end(e);
     return NULL;
 }

@@ -72,6 +72,8 @@ void metrics_finish(struct cohort_engine *e, const struct row *row, uint64_t now
         m->requests_timed_out += row->final.error.code == COHORT_E_TIMEOUT;
         break;
     }
+    m->cached_tokens += row->final.stats.cached_tokens;
+    m->requests_resumed += row->request.saved_n > 0;
     add(&m->e2e_s, now_us - row->request.submitted_us);
     pthread_mutex_unlock(&e->metrics_lock);
 }
@@ -87,21 +89,22 @@ void metrics_iteration(struct cohort_engine *e, const struct iteration *it) {
 
 void metrics_step(struct cohort_engine *e, const struct metrics_step *step) {
     struct sched_counts counts;
-    uint64_t total = 0, available = 0;
+    uint64_t total = 0, used = 0; /* what only the prefix store holds is free for the taking */
     sched_get_counts(e->sched, &counts);
     for (uint32_t g = 0; g < e->groups; g++) {
         total += pages_total(e->pages, g);
-        available += pages_available(e->pages, g);
+        used += prefix_used(e->cache.prefix, g);
     }
     pthread_mutex_lock(&e->metrics_lock);
     cohort_metrics *m = &e->metrics;
     m->kv_pages_total = total;
-    m->kv_pages_used = total - available;
+    m->kv_pages_used = used;
     m->rows_running = counts.running;
     m->rows_preparing = counts.preparing;
     m->rows_waiting = counts.waiting + counts.preempted;
     m->preemptions = counts.preemptions;
     m->redone_tokens = counts.redone;
+    cache_metrics(e, m);
     m->steady_step_us = counts.step_us;
     m->prompt_token_ns = counts.token_ns;
     m->step_build_us += step->build_us;

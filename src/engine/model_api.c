@@ -175,7 +175,14 @@ int cohort_token_piece(const cohort_model *m, int32_t id, const char **bytes, si
 
 int cohort_chat_render(const cohort_model *m, const char *messages_json, size_t len, int add_generation, int32_t **out,
                        size_t *n, cohort_error *err) {
-    *out = NULL;
-    *n = 0;
-    return chat_render(m->tokenizer, messages_json, len, add_generation, out, n, err);
+    cohort_turn *turns;
+    size_t turns_n;
+    int code = cohort_chat_render_turns(m, messages_json, len, add_generation, out, n, &turns, &turns_n, err);
+    mem_free(turns);
+    return code;
+}
+
+int cohort_chat_render_turns(const cohort_model *m, const char *messages_json, size_t len, int add_generation,
+                             int32_t **out, size_t *n, cohort_turn **turns, size_t *turns_n, cohort_error *err) {
+    return chat_render(m->tokenizer, messages_json, len, add_generation, out, n, turns, turns_n, err);
 }

@@ -38,6 +38,37 @@ static int check_stops(const cohort_request *q, cohort_error *err) {
     return 0;
 }
 
+static int check_names(const cohort_request *q, cohort_error *err) {
+    if (q->cache_salt_n > COHORT_CACHE_SALT_MAX || (q->cache_salt && q->cache_salt_n == 0))
+        return err_set(err, COHORT_E_ARGUMENT, "cache_salt", "cache_salt has %zu bytes; 1 to %d are possible",
+                       q->cache_salt_n, COHORT_CACHE_SALT_MAX);
+    if (q->session_n > COHORT_SESSION_NAME_MAX || (q->session && q->session_n == 0))
+        return err_set(err, COHORT_E_ARGUMENT, "session", "session has %zu bytes; 1 to %d are possible", q->session_n,
+                       COHORT_SESSION_NAME_MAX);
+    if (q->session_n && !q->cache_prompt)
+        return err_set(err, COHORT_E_ARGUMENT, "session", "a session keeps state, which cache_prompt 0 forbids");
+    return 0;
+}
+
+static int check_resume(const struct cohort_engine *e, const cohort_request *q, cohort_error *err) {
+    if (q->resume_n == 0) return 0;
+    if (q->prompt_logprobs)
+        return err_set(err, COHORT_E_UNSUPPORTED, "resume", "a request with prompt_logprobs cannot be continued");
+    if (q->resume_n > q->max_tokens || q->resume_n > e->options.context)
+        return err_set(err, COHORT_E_ARGUMENT, "resume", "%zu tokens to go on behind, and max_tokens is %u",
+                       q->resume_n, q->max_tokens);
+    for (size_t i = 0; i < q->resume_n; i++) {
+        const cohort_saved_token *saved = &q->resume[i];
+        int ok = saved->token >= 0 && (uint32_t)saved->token < e->vocab && saved->top_n <= COHORT_TOP_LOGPROBS_MAX;
+        for (uint32_t j = 0; ok && j < saved->top_n; j++)
+            ok = saved->top[j].id >= 0 && (uint32_t)saved->top[j].id < e->vocab;
+        if (!ok)
+            return err_set(err, COHORT_E_ARGUMENT, "resume", "resume[%zu] is no token of this vocabulary with its list",
+                           i);
+    }
+    return 0;
+}
+
 /* Everything about a request that does not depend on lengths and the context. */
 static int check_fields(const struct cohort_engine *e, const cohort_request *q, cohort_error *err) {
     if (q->size != sizeof(*q))
@@ -52,7 +83,8 @@ static int check_fields(const struct cohort_engine *e, const cohort_request *q, 
                        COHORT_PRIORITY_MAX, COHORT_PRIORITY_MAX);
     int code = check_stops(q, err);
     if (!code) code = sample_check(&q->sampling, q->logprobs, e->vocab, err);
-    return code;
+    if (!code) code = check_names(q, err);
+    return code ? code : check_resume(e, q, err);
 }
 
 struct sched_request row_wanted(const struct row_request *r, uint32_t max_new) {
@@ -62,7 +94,9 @@ struct sched_request row_wanted(const struct row_request *r, uint32_t max_new) {
                                    .all_outputs = r->prompt_logprobs,
                                    .tenant = r->tenant,
                                    .priority = r->priority,
-                                   .cuts_n = r->cuts_n};
+                                   .cuts_n = r->cuts_n,
+                                   .weight = r->session_n ? CACHE_SESSION_WEIGHT : 1,
+                                   .resumed = r->saved_n};
     memcpy(wanted.cuts, r->cuts, r->cuts_n * sizeof(wanted.cuts[0]));
     return wanted;
 }
@@ -96,6 +130,9 @@ static int check_lengths(const struct cohort_engine *e, struct row_request *r, c
                        context);
     r->prompt_n = (uint32_t)q->prompt_n;
     r->max_new = q->max_tokens == UINT32_MAX ? most_that_fit(e, r, context - r->prompt_n) : q->max_tokens;
+    if (q->resume_n > r->max_new)
+        return err_set(err, COHORT_E_ARGUMENT, "resume", "%zu tokens to go on behind, and there is room for %u",
+                       q->resume_n, r->max_new);
     if (r->max_new > context - r->prompt_n)
         return err_set(err, COHORT_E_CONTEXT, "max_tokens",
                        "a prompt of %u tokens and max_tokens of %u are more than the context of %u", r->prompt_n,
@@ -143,14 +180,37 @@ static int take_cuts(struct row_request *r, const cohort_request *q, cohort_erro
     return 0;
 }
 
+/* The saved tokens, and behind them what is best beside each. Returns where they end. */
+static char *copy_saved(struct row_request *r, const cohort_request *q, char *memory) {
+    cohort_saved_token *saved = (cohort_saved_token *)(void *)memory;
+    cohort_logprob *top = (cohort_logprob *)(void *)(saved + q->resume_n);
+    r->saved = saved;
+    r->saved_n = (uint32_t)q->resume_n;
+    for (size_t i = 0; i < q->resume_n; i++) {
+        saved[i] = q->resume[i];
+        saved[i].top = top;
+        for (uint32_t j = 0; j < saved[i].top_n; j++) *top++ = q->resume[i].top[j];
+    }
+    return (char *)top;
+}
+
 static int copy(struct row_request *r, const cohort_request *q) {
     size_t stops = q->stops_n * sizeof(struct detok_stop), ids = q->stop_ids_n * sizeof(int32_t);
-    char *memory = mem_alloc(ids + stops + 1, 1);
+    size_t saved = q->resume_n * sizeof(cohort_saved_token);
+    for (size_t i = 0; i < q->resume_n; i++) saved += q->resume[i].top_n * sizeof(cohort_logprob);
+    char *memory = mem_alloc(saved + ids + stops + q->cache_salt_n + q->session_n + 1, 1);
     if (!memory) return COHORT_E_MEMORY;
     r->memory = memory;
+    memory = copy_saved(r, q, memory);
     r->stop_ids = (int32_t *)(void *)memory;
     if (ids) memcpy(memory, q->stop_ids, ids);
     struct detok_stop *to = (struct detok_stop *)(void *)(memory + ids);
+    r->salt = memory + ids + stops;
+    r->salt_n = (uint32_t)q->cache_salt_n;
+    if (r->salt_n) memcpy(memory + ids + stops, q->cache_salt, r->salt_n);
+    r->session = r->salt + r->salt_n;
+    r->session_n = (uint32_t)q->session_n;
+    if (r->session_n) memcpy(memory + ids + stops + r->salt_n, q->session, r->session_n);
     for (size_t i = 0; i < q->stops_n; i++) {
         to[i].len = (uint16_t)q->stops[i].len;
         memcpy(to[i].bytes, q->stops[i].bytes, q->stops[i].len);
@@ -192,6 +252,7 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
                               .priority = q->priority,
                               .prompt_logprobs = (uint8_t)q->prompt_logprobs,
                               .ignore_eos = q->ignore_eos != 0,
+                              .cache = q->cache_prompt != 0,
                               .user = q->user,
                               .submitted_us = clock_us(),
                               .timeout_ms = q->timeout_ms,
@@ -215,6 +276,7 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
     }
     row->final = (struct row_final){.stop_token = -1, .stop_index = -1};
     row->sched = 0;
+    row->space = 0;
     row->finished = row->newline = 0;
     row->generated = 0;
     row->due_us = DUE_NEVER;

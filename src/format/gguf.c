@@ -2,6 +2,7 @@
  * thread may read it. */
 #include "format/gguf.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -285,6 +286,11 @@ uint32_t model_file_version(const struct model_file *file) { return file->shards
 
 uint32_t model_file_alignment(const struct model_file *file) { return file->shards[0].alignment; }
 
+const void *model_file_shard(const struct model_file *file, uint32_t i, size_t *bytes) {
+    assert(i < file->n_shards);
+    *bytes = file->shards[i].size;
+    return file->shards[i].base;
+}
 uint32_t model_file_shards(const struct model_file *file) { return (uint32_t)file->n_shards; }
 
 void model_file_release(const struct model_file *file) {

@@ -40,6 +40,9 @@ uint32_t model_file_version(const struct model_file *file);
 uint32_t model_file_alignment(const struct model_file *file);
 uint32_t model_file_shards(const struct model_file *file);
 
+/* The bytes of shard i, 0 .. model_file_shards - 1, for digests. */
+const void *model_file_shard(const struct model_file *file, uint32_t i, size_t *bytes);
+
 /* Tells the system that the file's mapped bytes are not needed in memory for now (they are read again if touched). */
 void model_file_release(const struct model_file *file);
 

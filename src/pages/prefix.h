@@ -96,8 +96,9 @@ uint32_t prefix_take(struct prefix *p, prefix_block block, uint32_t position, ui
  * groups). */
 prefix_block prefix_add(struct prefix *p, uint64_t space, prefix_block parent, const int32_t *tokens, uint32_t n,
                         uint32_t page[]);
-/* Keeps the windowed pages that are needed to go on at any position in `block`. weight >= 1 multiplies the credit. 1:
- * done (or there is nothing to keep); 0: some of them are not there any more, or no room. Keeping again refreshes. */
+/* Keeps the windowed pages that are needed to go on at any position in `block`. weight >= 1 multiplies the credit, also
+ * of the blocks before it. 1: done (or there is nothing to keep); 0: some of them are not there any more, or no room.
+ * Keeping again refreshes. */
 int prefix_keep(struct prefix *p, prefix_block block, uint32_t weight);
 /* A pinned block, and all before it, stay until the last unpin, if rows hold their pages in the full groups or they
  * have copies. A block that is gone is ignored. */
@@ -124,8 +125,9 @@ prefix_block prefix_child(const struct prefix *p, uint64_t space, prefix_block p
 
 /* ---- Copies elsewhere ---- */
 /* The next block that has something worth a copy and none of it: page in a full group, or in a windowed one that a
- * snapshot keeps; *groups: which. Parents come before children. 0: none left. Each is told once for each group. Without
- * full groups, a block that has nothing, but stands before one that has, is told with no groups. */
+ * snapshot keeps; *groups: which. Parents come before children. 0: none left. Each is told once for each group, and not
+ * for one that it had a copy of before (so a parent may have none any more: what is behind it cannot be found by copies
+ * then). Without full groups, a block that has nothing, but stands before one that has, is told with no groups. */
 prefix_block prefix_next_fresh(struct prefix *p, uint32_t *groups);
 /* The block has a copy: of these groups, and those told before under the same name. 0: it is gone. */
 int prefix_set_where(struct prefix *p, prefix_block block, uint64_t where, uint32_t groups);

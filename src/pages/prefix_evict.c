@@ -229,6 +229,15 @@ static void span_change(struct prefix *p, struct block *b, int add) {
     }
 }
 
+/* A place to go on is worth nothing without all that lies before it. */
+static void weigh_path(struct prefix *p, struct block *b, uint32_t weight) {
+    for (struct block *at = b; at != NULL && weight > 1; at = parent_of(p, at)) {
+        if (at->leaf.weight >= weight) continue;
+        at->leaf.weight = weight;
+        prefix_leaf_price(p, at);
+    }
+}
+
 int prefix_keep(struct prefix *p, prefix_block block, uint32_t weight) {
     struct block *b = prefix_block_of(p, block);
     if (b == NULL) return 0;
@@ -241,9 +250,9 @@ int prefix_keep(struct prefix *p, prefix_block block, uint32_t weight) {
         prefix_settle(p, b);
     }
     weight = prefix_min(weight, WEIGHT_MAX);
-    if (b->leaf.weight < weight) b->leaf.weight = weight;
     p->uses++;
     prefix_leaf_use(p, b, 0);
+    weigh_path(p, b, weight);
     if (p->windowed == 0) return 1;
     if (b->snap.weight < weight) b->snap.weight = weight;
     prefix_snapshot_use(p, b, 0);

@@ -47,7 +47,7 @@ static uint64_t spent(const struct sched *s, uint32_t g) {
 static void set_claim(struct sched *s, struct row *r, uint32_t tokens) {
     for (uint32_t g = 0; g < s->config.groups; g++) {
         uint32_t claim = (uint32_t)claim_for(s, r, g, tokens);
-        s->claimed[g] = s->claimed[g] - r->span[g].claim + claim;
+        s->claimed[g] = s->claimed[g] - r->span[g].claim + claim; /* it may claim less than when it followed */
         r->span[g].claim = claim;
     }
     r->covered = tokens;
@@ -154,7 +154,7 @@ void sched_preempt(struct sched *s, struct row *r) {
     assert((r->state == ROW_PREPARING || r->state == ROW_RUNNING) && !r->loading);
     r->preemptions++;
     s->preemptions++;
-    r->known = sched_max(r->known, r->reach);
+    r->known = sched_max(r->known, r->reach); /* of a continuation more may be known than was planned */
     sched_row_untell(s, r);
     sched_room_shrink(s, r);
     sched_row_enter(s, r, ROW_PREEMPTED);

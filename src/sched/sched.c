@@ -276,7 +276,7 @@ int sched_submit(struct sched *s, sched_row row, const struct sched_request *req
     r->space = s->owns_prefix ? 0 : request->space;
     r->weight = sched_max(request->weight, 1);
     r->taken = r->stored = r->cached = r->begins = 0;
-    r->block = r->own = r->cold = 0;
+    r->block = r->own = r->cold = r->left = 0;
     r->unsound = r->sealed = r->warm_only = 0;
     r->leader = NO_ROW;
     r->followers = (struct list){NO_ROW, NO_ROW, 0, LINK_SHARE};
@@ -326,6 +326,8 @@ int sched_pop_gone(struct sched *s, sched_row *out) {
     row_free(s, r);
     return 1;
 }
+
+prefix_block sched_stored(const struct sched *s, sched_row row) { return row_at(s, sched_row_index(row))->left; }
 
 int sched_pop_admitted(struct sched *s, sched_row *out) {
     *out = 0;

@@ -210,6 +210,8 @@ enum row_state sched_row_state(const struct sched *s, sched_row row); /* ROW_FRE
 /* Rows that are gone, in the order in which they went; popping one frees its place, and the engine forgets its own half
  * before it reserves again. Returns 0 when none is left. */
 int sched_pop_gone(struct sched *s, sched_row *out);
+/* Of the row that was popped last: the last block of what it left in the prefix store, 0 if nothing. */
+prefix_block sched_stored(const struct sched *s, sched_row row);
 /* Rows admitted (for the first time or again) since the last call and neither gone nor preempted since, in order, for
  * spans. Returns 0 when none is left. */
 int sched_pop_admitted(struct sched *s, sched_row *out);

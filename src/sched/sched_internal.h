@@ -89,6 +89,7 @@ struct row {
     prefix_block block; /* this is the last of them, pinned by the row, */
     prefix_block own;   /* and this the first whose state it computed itself */
     prefix_block cold;  /* while it loads: what it loads, pinned */
+    prefix_block left;  /* once it is gone: the last block of it that is in the store */
     uint32_t cached;
     uint32_t begins; /* a hash of its first page of tokens, once it was looked at */
     uint32_t leader; /* NO_ROW: it is an orphan, and looks again in the next plan */

@@ -218,7 +218,9 @@ void sched_share_leave(struct sched *s, struct row *r) {
         sched_share_publish(s, r);
         if (!r->sealed) store_rest(s, r);
     }
-    if (s->has_windows && shares(s, r) && r->block != 0) prefix_keep(s->prefix, r->block, r->weight);
+    int worth = s->has_windows || r->weight > 1; /* else every position is a place to go on, and like all others */
+    if (worth && shares(s, r) && r->block != 0) prefix_keep(s->prefix, r->block, r->weight);
+    r->left = r->unsound ? 0 : r->block;
     sched_share_let_go(s, r);
 }
 

@@ -4,26 +4,22 @@
 #include "server/call.h"
 
 #include <event2/buffer.h>
-#include <event2/bufferevent.h>
-#include <fcntl.h>
-#include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "server/internal.h"
-
-static int64_t now_s(void) { return (int64_t)(clock_us() / 1000000); }
+#include "server/stored.h"
 
 /* ---- the end of a call ---- */
 
-static void drop_choice(struct choice *choice) {
+void call_drop_choice(struct choice *choice) {
     struct server *server = choice->call->server;
     if (choice->ticket) cohort_unreserve(server->engine, choice->ticket);
     choice->ticket = 0;
@@ -32,14 +28,6 @@ static void drop_choice(struct choice *choice) {
         cohort_drop(server->engine, choice->id);
         choice->id = 0;
     }
-}
-
-static void stop_watching(struct call *call) {
-    if (!call->watch) return;
-    evutil_socket_t fd = event_get_fd(call->watch);
-    event_free(call->watch);
-    close(fd);
-    call->watch = NULL;
 }
 
 /* What the request said is in the engine, or of no use any more: a stream that waits for its turn costs little. */
@@ -55,11 +43,12 @@ static void forget_body(struct call *call) {
     call->body = NULL;
 }
 
-static void call_free(struct call *call) {
+void call_free(struct call *call) {
     struct server *server = call->server;
+    if (call->stored) stored_call_gone(call->stored);
     for (size_t i = 0; i < call->choices_n; i++) {
         struct choice *choice = &call->choices[i];
-        drop_choice(choice);
+        call_drop_choice(choice);
         buf_free(&choice->text);
         buf_free(&choice->logprobs);
         buf_free(&choice->top_logprobs);
@@ -69,7 +58,7 @@ static void call_free(struct call *call) {
     forget_body(call);
     mem_free(call->prompts);
     mem_free(call->choices);
-    stop_watching(call);
+    sink_let_go(&call->sink);
     if (call->prev)
         call->prev->next = call->next;
     else
@@ -79,164 +68,36 @@ static void call_free(struct call *call) {
     mem_free(call);
 }
 
-/* The connection belongs to evhttp again: no callback of ours may point at this call. */
-static void let_go(struct call *call) {
-    stop_watching(call);
-    if (call->http) {
-        struct evhttp_connection *connection = evhttp_request_get_connection(call->http);
-        if (connection) evhttp_connection_set_closecb(connection, NULL, NULL);
-    }
-    call->http = NULL;
-}
-
-/* The reply is made but not all sent: the server waits for it when it shuts down. One of these two ends that. */
-static void on_reply_sent(struct evhttp_request *http, void *argument) {
-    struct server *server = argument;
-    evhttp_connection_set_closecb(evhttp_request_get_connection(http), NULL, NULL);
-    server->replies_open--;
-}
-
-static void on_reply_cut(struct evhttp_connection *connection, void *argument) {
-    (void)connection;
-    struct server *server = argument;
-    server->replies_open--;
-}
-
-/* Takes the request out of the call for its last write. */
-static struct evhttp_request *last_write(struct call *call) {
-    struct evhttp_request *http = call->http;
-    struct server *server = call->server;
-    let_go(call);
-    server->replies_open++;
-    evhttp_request_set_on_complete_cb(http, on_reply_sent, server);
-    evhttp_connection_set_closecb(evhttp_request_get_connection(http), on_reply_cut, server);
-    return http;
-}
-
 static void answer_error(struct call *call, const cohort_error *error) {
-    reply_error(last_write(call), error);
+    sink_error(&call->sink, error);
     call_free(call);
 }
 
 /* The client is gone: nothing is written any more, its choices end now. */
-static void client_gone(struct call *call) {
+static void client_gone(struct sink *sink) {
+    struct call *call = (struct call *)((char *)sink - offsetof(struct call, sink));
     call->gone = 1;
-    let_go(call);
     if (!call->in_pool) call_free(call);
 }
 
-/* evhttp closed the connection by itself (write failed, timed out). A request whose reply was under way it then leaves
- * to us, without a connection. */
-static void on_connection_closed(struct evhttp_connection *connection, void *argument) {
-    (void)connection;
-    struct call *call = argument;
-    struct evhttp_request *http = call->http;
-    call->http = NULL;
-    client_gone(call);
-    if (!evhttp_request_get_connection(http)) evhttp_request_free(http);
-}
-
-/* Ends the connection from our side. Freeing it also frees the request. */
-static void hang_up(struct call *call) {
-    struct evhttp_connection *connection = evhttp_request_get_connection(call->http);
-    client_gone(call); /* takes our callbacks off first */
-    if (connection) evhttp_connection_free(connection);
-}
-
-/* Something came from the peer while evhttp is not reading: its end, a reset, or bytes sent ahead, which stay where
- * they are. */
-static void on_peer(evutil_socket_t fd, short what, void *argument) {
-    (void)what; /* says EV_READ for a reset as well */
-    struct pollfd peer = {.fd = fd, .events = POLLRDHUP};
-    if (poll(&peer, 1, 0) > 0 && peer.revents & (POLLRDHUP | POLLERR | POLLHUP)) hang_up(argument);
-}
-
-/* Edge-triggered, so that bytes nobody reads do not keep the loop busy. That cannot be mixed with evhttp's own events
- * on one descriptor, hence the second one for the same socket. */
-static int watch_client(struct call *call, cohort_error *err) {
-    struct evhttp_connection *connection = evhttp_request_get_connection(call->http);
-    int fd = fcntl(bufferevent_getfd(evhttp_connection_get_bufferevent(connection)), F_DUPFD_CLOEXEC, 0);
-    if (fd < 0) return err_set(err, COHORT_E_BUSY, NULL, "too many connections are open");
-    if (descriptors_scarce(fd)) {
-        close(fd);
-        evhttp_add_header(evhttp_request_get_output_headers(call->http), "Connection", "close");
-        return err_set(err, COHORT_E_BUSY, NULL, "too many connections are open");
-    }
-    call->watch = event_new(call->server->base, fd, EV_READ | EV_CLOSED | EV_ET | EV_PERSIST, on_peer, call);
-    if (!call->watch) {
-        close(fd);
-        return err_set(err, COHORT_E_MEMORY, NULL, "no memory to watch the connection");
-    }
-    evhttp_connection_set_closecb(connection, on_connection_closed, call);
-    if (event_add(call->watch, NULL) == 0) return 0;
-    return err_set(err, COHORT_E_INTERNAL, NULL, "cannot watch the connection");
-}
+static void on_drained(struct sink *sink) { call_pump((struct call *)((char *)sink - offsetof(struct call, sink))); }
 
 /* ---- writing ---- */
 
-static struct bufferevent *socket_of(const struct call *call) {
-    return evhttp_connection_get_bufferevent(evhttp_request_get_connection(call->http));
-}
-
-static size_t unsent(const struct call *call) { return evbuffer_get_length(bufferevent_get_output(socket_of(call))); }
-
-/* evhttp starts to read again with each write, into a buffer without a limit that nobody looks at before the reply has
- * ended. */
-static void stop_reading(struct call *call) { bufferevent_disable(socket_of(call), EV_READ); }
-
-static void on_sent(struct evhttp_connection *connection, void *argument) {
-    (void)connection;
-    struct call *call = argument;
-    call->drained_s = now_s();
-    call_pump(call);
-}
-
-static void send_raw(struct call *call, const char *bytes, size_t len) {
-    struct evbuffer *chunk = evbuffer_new();
-    if (!chunk) return;
-    evbuffer_add(chunk, bytes, len);
-    if (unsent(call) == 0) call->drained_s = now_s();
-    evhttp_send_reply_chunk_with_cb(call->http, chunk, on_sent, call);
-    evbuffer_free(chunk);
-    stop_reading(call);
-    call->last_write_s = now_s();
-}
-
-static int send_piece(struct call *call, const struct buf *piece) {
-    struct buf frame = {0};
-    int rc = buf_adds(&frame, "data: ");
-    if (!rc) rc = buf_add(&frame, piece->data, piece->len);
-    if (!rc) rc = buf_adds(&frame, "\n\n");
-    if (!rc) send_raw(call, frame.data, frame.len);
-    buf_free(&frame);
-    return rc;
-}
-
-static void begin_stream(struct call *call) {
-    struct evkeyvalq *headers = evhttp_request_get_output_headers(call->http);
-    evhttp_add_header(headers, "Content-Type", "text/event-stream; charset=utf-8");
-    evhttp_add_header(headers, "Cache-Control", "no-cache");
-    evhttp_add_header(headers, "X-Accel-Buffering", "no");
-    evhttp_send_reply_start(call->http, 200, "OK");
-    stop_reading(call);
-    call->streaming = 1;
-    call->last_write_s = call->drained_s = now_s();
-}
-
 static void end_stream(struct call *call) {
-    evhttp_send_reply_end(last_write(call));
+    sink_end_stream(&call->sink);
     call_free(call);
 }
 
 static void stream_failed(struct call *call, const cohort_error *error) {
     struct buf piece = {0};
-    if (error_json(&piece, error) == 0) send_piece(call, &piece);
+    if (error_json(&piece, error) == 0) sink_event(&call->sink, 0, piece.data, piece.len);
     buf_free(&piece);
     end_stream(call);
 }
 
 static void fail(struct call *call, const cohort_error *error) {
-    if (call->streaming)
+    if (call->sink.streaming)
         stream_failed(call, error);
     else
         answer_error(call, error);
@@ -244,10 +105,10 @@ static void fail(struct call *call, const cohort_error *error) {
 
 static void finish_stream(struct call *call) {
     struct buf piece = {0};
-    if (call->params.include_usage && call->dialect->usage_piece(call, &piece) == 0) send_piece(call, &piece);
+    if (call->params.include_usage && call->dialect->usage_piece(call, &piece) == 0)
+        sink_event(&call->sink, 0, piece.data, piece.len);
     buf_free(&piece);
-    static const char done[] = "data: [DONE]\n\n";
-    send_raw(call, done, sizeof done - 1);
+    sink_event(&call->sink, 0, "[DONE]", 6);
     end_stream(call);
 }
 
@@ -258,7 +119,7 @@ static void finish_whole(struct call *call) {
         err_set(&error, COHORT_E_MEMORY, NULL, "no memory for the reply");
         answer_error(call, &error);
     } else {
-        reply_json(last_write(call), 200, body.data, body.len);
+        sink_json(&call->sink, 200, body.data, body.len);
         call_free(call);
     }
     buf_free(&body);
@@ -270,23 +131,27 @@ static int time_is_over(const struct call *call, cohort_error *err) {
     return err_set(err, COHORT_E_TIMEOUT, NULL, "the request's time of %u ms is over", call->params.timeout_ms);
 }
 
+int call_take_end(struct choice *choice, const cohort_event *event, cohort_error *err) {
+    if (event->type != COHORT_EVENT_FINISH) return 0;
+    choice->finished = 1;
+    choice->finish = event->finish;
+    choice->stats = event->stats;
+    if (event->error == COHORT_E_TIMEOUT) return time_is_over(choice->call, err);
+    if (event->finish == COHORT_FINISH_ERROR)
+        return err_set(err, event->error, NULL, "%s", event->error_text ? event->error_text : "");
+    if (event->finish == COHORT_FINISH_CANCELLED)
+        return err_set(err, COHORT_E_CLOSED, NULL, "the server is shutting down");
+    return 0;
+}
+
 /* Takes in one event; a code if the call cannot go on. */
 static int take_event(struct choice *choice, const cohort_event *event, cohort_error *err) {
     struct call *call = choice->call;
-    if (event->type == COHORT_EVENT_FINISH) {
-        choice->finished = 1;
-        choice->finish = event->finish;
-        choice->stats = event->stats;
-        if (event->error == COHORT_E_TIMEOUT) return time_is_over(call, err);
-        if (event->finish == COHORT_FINISH_ERROR)
-            return err_set(err, event->error, NULL, "%s", event->error_text ? event->error_text : "");
-        if (event->finish == COHORT_FINISH_CANCELLED)
-            return err_set(err, COHORT_E_CLOSED, NULL, "the server is shutting down");
-    }
-    if (event->type == COHORT_EVENT_PROMPT) return 0;
+    int code = call_take_end(choice, event, err);
+    if (code || event->type == COHORT_EVENT_PROMPT) return code;
     struct buf piece = {0};
-    int rc = call->streaming ? call->dialect->piece(choice, event, &piece) : call->dialect->collect(choice, event);
-    if (!rc && piece.len) rc = send_piece(call, &piece);
+    int rc = call->sink.streaming ? call->dialect->piece(choice, event, &piece) : call->dialect->collect(choice, event);
+    if (!rc && piece.len) rc = sink_event(&call->sink, 0, piece.data, piece.len);
     buf_free(&piece);
     if (!rc && choice->text.len > SERVER_RESULT_BYTES_MAX) rc = COHORT_E_LIMIT;
     return rc ? err_set(err, rc, NULL, "no memory for the reply") : 0;
@@ -296,7 +161,7 @@ static int take_event(struct choice *choice, const cohort_event *event, cohort_e
 static int pump_choice(struct choice *choice) {
     struct call *call = choice->call;
     cohort_event event;
-    while (!choice->finished && (!call->streaming || unsent(call) < SERVER_OUTPUT_MAX) &&
+    while (!choice->finished && (!call->sink.streaming || sink_unsent(&call->sink) < SERVER_OUTPUT_MAX) &&
            cohort_next(call->server->engine, choice->id, &event) == COHORT_OK) {
         cohort_error error = {0};
         if (take_event(choice, &event, &error) != 0) {
@@ -305,46 +170,54 @@ static int pump_choice(struct choice *choice) {
         }
     }
     if (choice->finished && choice->id) {
-        drop_choice(choice);
+        call_drop_choice(choice);
         call->finished_n++;
     }
     return 1;
 }
 
 void call_pump(struct call *call) {
-    if (call->in_pool || call->gone || !call->http) return;
+    if (call->in_pool || call->gone) return;
+    if (call->stored) {
+        stored_pump(call->stored);
+        return;
+    }
+    if (!call->sink.http) return;
     for (size_t i = 0; i < call->choices_n; i++)
         if (!pump_choice(&call->choices[i])) return;
     if (call->finished_n < call->choices_n) return;
-    if (call->streaming)
+    if (call->sink.streaming)
         finish_stream(call);
     else
         finish_whole(call);
 }
 
-void call_tick(struct call *call, int64_t now) {
-    if (!call->streaming || !call->http) return;
-    if (unsent(call) > 0) {
-        /* A reader that takes a byte now and then would hold its row's place and pages for ever. */
-        if (now - call->drained_s >= SERVER_STALL_S) hang_up(call);
-    } else if (now - call->last_write_s >= SERVER_COMMENT_S) {
-        send_raw(call, ": still working\n\n", 17);
-    }
-}
-
 void call_cancel(struct call *call) {
     if (call->in_pool) return; /* the helper has the choices: the next tick finds them */
+    if (call->stored) {
+        stored_suspend(call->stored);
+        return;
+    }
     for (size_t i = 0; i < call->choices_n; i++)
         if (call->choices[i].id) cohort_cancel(call->server->engine, call->choices[i].id);
 }
 
 /* ---- the helper's part ---- */
 
+static int chat_ids(struct call *call, struct prompt *prompt, cohort_error *err) {
+    const struct params *p = &call->params;
+    cohort_turn *turns;
+    size_t turns_n;
+    int rc = cohort_chat_render_turns(call->server->model, p->messages, strlen(p->messages), 1, &prompt->ids,
+                                      &prompt->ids_n, &turns, &turns_n, err);
+    if (!rc) cache_borders(turns, turns_n, prompt->ids_n, &call->params.cache);
+    cohort_free(turns);
+    return rc;
+}
+
 static int prompt_ids(struct call *call, struct prompt *prompt, cohort_error *err) {
     const cohort_model *model = call->server->model;
-    if (call->params.messages)
-        return cohort_chat_render(model, call->params.messages, strlen(call->params.messages), 1, &prompt->ids,
-                                  &prompt->ids_n, err);
+    if (call->params.messages) return chat_ids(call, prompt, err);
     if (!prompt->text) return 0;
     int rc =
         cohort_tokenize(model, prompt->text, prompt->text_len, COHORT_TOKENIZE_BOS, &prompt->ids, &prompt->ids_n, err);
@@ -386,7 +259,9 @@ static int submit_choice(struct call *call, struct choice *choice, const struct 
     request.timeout_ms = timeout_ms;
     request.max_predict_ms = p->max_predict_ms;
     request.priority = p->priority;
+    cache_fill(&p->cache, &request);
     request.user = choice;
+    if (call->stored && (code = stored_resume(call->stored, choice, &request, err)) != 0) return code;
     cohort_ticket ticket = choice->ticket;
     choice->ticket = 0;
     return cohort_submit(call->server->engine, ticket, &request, &choice->id, err);
@@ -397,9 +272,23 @@ static void tokenise_and_submit(struct pool_job *job) {
     int rc = 0;
     for (size_t i = 0; i < call->prompts_n && !rc; i++) rc = prompt_ids(call, &call->prompts[i], &call->error);
     for (size_t i = 0; i < call->choices_n && !rc; i++)
-        rc = submit_choice(call, &call->choices[i], &call->prompts[i / call->params.n], &call->error);
+        if (!call->stored || !stored_has_ended(call->stored, i))
+            rc = submit_choice(call, &call->choices[i], &call->prompts[i / call->params.n], &call->error);
     if (rc && !call->error.code) call->error.code = rc;
     if (rc) call_name_input(call->dialect, &call->error);
+}
+
+static void begin_reply(struct call *call) {
+    if (call->params.stream) {
+        sink_begin_stream(&call->sink);
+        for (size_t i = 0; i < call->choices_n; i++) {
+            struct buf piece = {0};
+            if (call->dialect->piece(&call->choices[i], NULL, &piece) == 0 && piece.len)
+                sink_event(&call->sink, 0, piece.data, piece.len);
+            buf_free(&piece);
+        }
+    }
+    call_pump(call);
 }
 
 static void after_submit(struct pool_job *job) {
@@ -412,20 +301,13 @@ static void after_submit(struct pool_job *job) {
         call_free(call);
         return;
     }
-    if (call->error.code) {
-        cohort_error error = call->error;
+    cohort_error error = call->error;
+    if (call->stored)
+        stored_submitted(call->stored, &error);
+    else if (error.code)
         answer_error(call, &error);
-        return;
-    }
-    if (call->params.stream) {
-        begin_stream(call);
-        for (size_t i = 0; i < call->choices_n; i++) {
-            struct buf piece = {0};
-            if (call->dialect->piece(&call->choices[i], NULL, &piece) == 0 && piece.len) send_piece(call, &piece);
-            buf_free(&piece);
-        }
-    }
-    call_pump(call);
+    else
+        begin_reply(call);
 }
 
 /* ---- the start ---- */
@@ -444,24 +326,37 @@ static int check_lengths(const struct call *call, cohort_error *err) {
 }
 
 /* More choices than there are places at all are refused for good: waiting does not help. */
-static int check_places(const struct call *call, cohort_error *err) {
-    const char *field = call->params.n > 1 ? "n" : "prompt";
-    size_t n = call->prompts_n * call->params.n, tenants_n;
+int call_check_places(struct server *server, uint32_t tenant_index, const char *field, size_t n, cohort_error *err) {
+    size_t tenants_n;
     cohort_engine_options engine;
-    cohort_engine_get_options(call->server->engine, &engine);
-    const cohort_tenant *tenants = server_tenants(call->server, &tenants_n);
+    cohort_engine_get_options(server->engine, &engine);
+    const cohort_tenant *tenants = server_tenants(server, &tenants_n);
     if (n > (uint64_t)engine.rows + engine.queue)
         return err_set(err, COHORT_E_CAPACITY, field,
                        "the request takes %zu places, and there are %llu (%u rows and a line of %u)", n,
                        (unsigned long long)engine.rows + engine.queue, engine.rows, engine.queue);
-    const cohort_tenant *tenant = call->arrival.tenant < tenants_n ? &tenants[call->arrival.tenant] : NULL;
+    const cohort_tenant *tenant = tenant_index < tenants_n ? &tenants[tenant_index] : NULL;
     if (tenant && tenant->queue && n > tenant->queue)
         return err_set(err, COHORT_E_CAPACITY, field, "the request takes %zu places, and \"%s\" has %u", n,
                        tenant->name, tenant->queue);
     return 0;
 }
 
-static int make_choices(struct call *call, cohort_error *err) {
+/* With tickets nothing but their number can be wrong, and then none was taken. */
+static int take_places(struct call *call, const cohort_ticket *tickets, size_t tickets_n, cohort_error *err) {
+    int rc = 0;
+    if (tickets_n && tickets_n != call->choices_n)
+        return err_set(err, COHORT_E_INTERNAL, NULL, "the request has another number of choices than it had");
+    for (size_t i = 0; i < call->choices_n && !rc; i++) {
+        if (tickets_n)
+            call->choices[i].ticket = tickets[i];
+        else
+            rc = cohort_reserve_for(call->server->engine, call->arrival.tenant, &call->choices[i].ticket, err);
+    }
+    return rc;
+}
+
+static int make_choices(struct call *call, const cohort_ticket *tickets, size_t tickets_n, cohort_error *err) {
     size_t n = call->prompts_n * call->params.n;
     call->choices = mem_zalloc(n, sizeof *call->choices);
     if (!call->choices) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for %zu choices", n);
@@ -473,17 +368,14 @@ static int make_choices(struct call *call, cohort_error *err) {
         choice->index = (uint32_t)i;
         choice->text.max = choice->logprobs.max = SERVER_RESULT_BYTES_MAX;
         choice->tokens.max = choice->offsets.max = choice->top_logprobs.max = SERVER_RESULT_BYTES_MAX;
-        int rc = cohort_reserve_for(call->server->engine, call->arrival.tenant, &choice->ticket, err);
-        if (rc) return rc;
     }
+    int rc = take_places(call, tickets, tickets_n, err);
+    if (rc) return rc;
     /* All choices share one seed, each with its own random stream; drawn here so that they do when none was given. */
     if (!call->params.sampling.has_seed) {
         call->params.sampling.seed = rng_entropy() >> 1;
         call->params.sampling.has_seed = 1;
     }
-    char seed[32];
-    snprintf(seed, sizeof seed, "%lld", (long long)call->params.sampling.seed);
-    evhttp_add_header(evhttp_request_get_output_headers(call->http), "X-Cohort-Seed", seed);
     return 0;
 }
 
@@ -494,43 +386,72 @@ static void limit_time(struct call *call) {
     if (limit_ms && (*ms == 0 || *ms > limit_ms)) *ms = limit_ms < UINT32_MAX ? (uint32_t)limit_ms : UINT32_MAX;
 }
 
-void call_start(struct server *server, const struct dialect *dialect, struct evhttp_request *http,
-                const struct arrival *arrival, json_t *body) {
-    cohort_error error = {0};
+struct call *call_new(struct server *server, const struct dialect *dialect, const struct arrival *arrival,
+                      json_t *body) {
     struct call *call = mem_zalloc(1, sizeof *call);
     if (!call) {
         json_decref(body);
-        err_set(&error, COHORT_E_MEMORY, NULL, "no memory for the request");
-        reply_error(http, &error);
-        return;
+        return NULL;
     }
-    call->server = server;
+    call->server = call->sink.server = server;
+    call->sink.gone = client_gone;
+    call->sink.drained = on_drained;
     call->dialect = dialect;
     call->arrival = *arrival;
-    call->http = http;
     call->body = body;
+    call->model_name = server->options.model_name;
     call->created = (int64_t)time(NULL);
     call->job.work = tokenise_and_submit;
     call->job.done = after_submit;
-    snprintf(call->id, sizeof call->id, "%s%016llx%08llx", dialect->id_prefix, (unsigned long long)rng_entropy(),
-             (unsigned long long)++server->calls_started & 0xffffffff);
     call->next = server->calls;
     if (server->calls) server->calls->prev = call;
     server->calls = call;
     server->calls_open++;
-    int rc = dialect->parse(call, body, &error);
+    return call;
+}
+
+int call_prepare(struct call *call, const cohort_ticket *tickets, size_t tickets_n, cohort_error *err) {
+    int rc = call->dialect->parse(call, call->body, err);
     limit_time(call);
-    if (!rc && (rc = check_lengths(call, &error)) != 0) call_name_input(dialect, &error);
-    if (!rc) rc = check_places(call, &error);
-    if (!rc) rc = make_choices(call, &error);
-    if (!rc) rc = watch_client(call, &error);
-    /* The body's bytes: all of them were parsed. */
-    struct evbuffer *input = evhttp_request_get_input_buffer(http);
-    evbuffer_drain(input, evbuffer_get_length(input));
-    if (rc) {
-        answer_error(call, &error);
+    if (!rc && (rc = check_lengths(call, err)) != 0) call_name_input(call->dialect, err);
+    if (!rc)
+        rc = call_check_places(call->server, call->arrival.tenant, call->params.n > 1 ? "n" : "prompt",
+                               call->prompts_n * call->params.n, err);
+    return rc ? rc : make_choices(call, tickets, tickets_n, err);
+}
+
+void call_submit(struct call *call) {
+    call->in_pool = 1;
+    pool_add(call->server->pool, &call->job);
+}
+
+static void tell_seed(struct call *call) {
+    char seed[32];
+    snprintf(seed, sizeof seed, "%lld", (long long)call->params.sampling.seed);
+    evhttp_add_header(evhttp_request_get_output_headers(call->sink.http), "X-Cohort-Seed", seed);
+}
+
+void call_start(struct server *server, const struct dialect *dialect, struct evhttp_request *http,
+                const struct arrival *arrival, json_t *body) {
+    cohort_error error = {0};
+    struct call *call = call_new(server, dialect, arrival, body);
+    if (!call) {
+        err_set(&error, COHORT_E_MEMORY, NULL, "no memory for the request");
+        reply_error(http, &error);
         return;
     }
-    call->in_pool = 1;
-    pool_add(server->pool, &call->job);
+    call->sink.http = http;
+    snprintf(call->id, sizeof call->id, "%s%016llx%08llx", dialect->id_prefix, (unsigned long long)rng_entropy(),
+             (unsigned long long)++server->calls_started & 0xffffffff);
+    int rc = call_prepare(call, NULL, 0, &error);
+    if (!rc) tell_seed(call);
+    struct evbuffer *input = evhttp_request_get_input_buffer(http);
+    if (!rc) rc = stored_wish(call, input, &error);
+    if (!rc) rc = sink_watch(&call->sink, &error);
+    /* The body's bytes: all of them were parsed. */
+    evbuffer_drain(input, evbuffer_get_length(input));
+    if (rc)
+        answer_error(call, &error);
+    else
+        call_submit(call);
 }

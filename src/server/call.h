@@ -1,10 +1,13 @@
 /* One HTTP request that generates: its parameters, its choices (each a request to the engine) and how its reply is
  * written. All of it belongs to the loop's thread, except between pool_add and the job's `done`, when a helper has
- * `prompts`, `choices` and `error` to itself.
+ * `prompts`, `choices`, `params` and `error` to itself.
  *
  *   parse (loop) -> reserve (loop) -> tokenise + submit (helper) -> stream or collect (loop) -> reply -> free
  *
- * A client that goes away sets `gone`: the choices are cancelled and dropped, and nothing is written any more. */
+ * A client that goes away sets `gone`: the choices are cancelled and dropped, and nothing is written any more.
+ *
+ * A stored call (`stored` is set) has its sink only until it is in the journal. From then on what its choices say goes
+ * to the log of its stream, and readers follow that (stored.h). */
 #ifndef SERVER_CALL_H
 #define SERVER_CALL_H
 
@@ -13,12 +16,15 @@
 #include <jansson.h>
 
 #include "base/buf.h"
+#include "server/cache.h"
 #include "server/glance.h"
 #include "server/pool.h"
 #include "server/server.h"
+#include "server/sink.h"
 #include "server/traceparent.h"
 
 struct call;
+struct stored;
 
 struct choice {
     struct call *call;
@@ -51,10 +57,12 @@ struct params {
     int ignore_eos;
     uint32_t timeout_ms, max_predict_ms; /* 0: none */
     int32_t priority;
+    int store;                           /* -1: not said */
     cohort_span stops[COHORT_STOPS_MAX]; /* in the body's JSON */
     size_t stops_n;
     int32_t stop_ids[COHORT_STOP_IDS_MAX];
     size_t stop_ids_n;
+    struct cache_params cache;
     char *messages; /* chat: JSON text of the messages, owned */
 };
 
@@ -90,10 +98,10 @@ struct call {
     struct server *server;
     const struct dialect *dialect;
     struct arrival arrival;
-    struct evhttp_request *http; /* NULL once the reply is complete or the client is gone */
-    struct event *watch;         /* on a second descriptor of the socket: the peer went away */
-    struct call *prev, *next;    /* the server's list */
-    json_t *body;                /* NULL once all of it is in the engine */
+    struct sink sink;         /* empty once the reply is complete or the client is gone */
+    struct stored *stored;    /* NULL: the call ends with its client */
+    struct call *prev, *next; /* the server's list */
+    json_t *body;             /* NULL once all of it is in the engine */
     struct params params;
     struct prompt *prompts;
     size_t prompts_n;
@@ -101,9 +109,9 @@ struct call {
     size_t choices_n, finished_n;
     char id[48];
     int64_t created;
-    cohort_error error; /* set by the helper: answered instead of the reply */
-    int in_pool, gone, streaming;
-    int64_t last_write_s, drained_s; /* when something was written, and when all of it was last gone */
+    const char *model_name; /* as its pieces tell it */
+    cohort_error error;     /* set by the helper: answered instead of the reply */
+    int in_pool, gone;
 };
 
 /* Entry points from the routes: parses `body` (owned from here on) and starts the call, or answers an error. */
@@ -113,9 +121,21 @@ void call_start(struct server *server, const struct dialect *dialect, struct evh
 void call_name_input(const struct dialect *dialect, cohort_error *error);
 /* Reads what its choices have to say, as far as the client's unsent output allows. */
 void call_pump(struct call *call);
-/* A comment line if the stream was silent for SERVER_COMMENT_S. */
-void call_tick(struct call *call, int64_t now_s);
-/* Cancels everything (drain ran out). The finish events end the call. */
+/* Drain ran out: cancels everything, and the finish events end the call. A stored one ends here, to be resumed. */
 void call_cancel(struct call *call);
+
+/* For stored calls. A call without a connection, in the server's list: from `body` (owned from here on, also on
+ * failure), which the dialect takes as it took it before. NULL without memory. */
+struct call *call_new(struct server *server, const struct dialect *dialect, const struct arrival *arrival,
+                      json_t *body);
+/* Reads the body and makes the choices, with places reserved now or, if there are any, those of `tickets`: as many as
+ * there are choices, taken over on success only. */
+int call_prepare(struct call *call, const cohort_ticket *tickets, size_t tickets_n, cohort_error *err);
+void call_submit(struct call *call); /* gives it to a helper */
+int call_check_places(struct server *server, uint32_t tenant, const char *field, size_t n, cohort_error *err);
+/* The choice's end, if the event is one; a code if the call cannot go on. */
+int call_take_end(struct choice *choice, const cohort_event *event, cohort_error *err);
+void call_drop_choice(struct choice *choice);
+void call_free(struct call *call);
 
 #endif

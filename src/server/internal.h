@@ -13,8 +13,9 @@
 #include "server/pool.h"
 #include "server/report.h"
 #include "server/server.h"
+#include "server/stored.h"
 
-enum { ID_BUCKETS = 4096 };
+enum { ID_BUCKETS = 4096, SERVER_JSON_FLAGS = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES };
 
 struct server {
     struct server_options options;
@@ -22,17 +23,28 @@ struct server {
     struct evhttp *http;
     struct evhttp_bound_socket *socket;
     struct event *engine_readable, *tick, *attached, *term, *interrupt;
-    struct pool *pool;
-    struct keys *keys;   /* NULL: everybody is tenant 0 */
-    cohort_model *model; /* NULL while loading */
+    struct pool *pool;     /* tokenises */
+    struct pool *sessions; /* waits for the disk (sessions.h) */
+    struct keys *keys;     /* NULL: everybody is tenant 0 */
+    cohort_model *model;   /* NULL while loading */
     cohort_engine *engine;
     _Atomic(cohort_model *) new_model;
     _Atomic(cohort_engine *) new_engine;
     _Atomic int aborted;
     struct call *calls;
+    struct journal *journal;   /* NULL: nothing is stored */
+    struct pool *journal_pool; /* one thread, which waits for the journal's disk */
+    struct event *journal_readable;
+    char identity[COHORT_IDENTITY_SIZE]; /* of what answers follow from beside the request */
+    struct stored *stored_by_id[STORED_BUCKETS], *stored_by_number[STORED_BUCKETS];
+    struct stored *waiting_first, *waiting_last; /* recovered calls without places */
+    unsigned loading_n;
+    struct reader *readers;
+    unsigned readers_n;
     struct choice *by_id[ID_BUCKETS];
     uint64_t calls_open, calls_started;
-    uint64_t replies_open; /* made, not all sent */
+    uint64_t replies_open; /* made or owed by a session's job, not all sent */
+    int session_jobs;
     int draining, stopping;
     int64_t drain_until_s;
     int64_t failed_s; /* when the engine was seen not to go on; 0: it does */
@@ -48,9 +60,13 @@ void reply_error(struct evhttp_request *http, const cohort_error *error);
 void reply_status(struct evhttp_request *http, int status, const char *type, const char *message);
 /* The JSON of an error, for streams. */
 int error_json(struct buf *out, const cohort_error *error);
+int error_status(const cohort_error *error);
 
 void server_map_add(struct server *server, struct choice *choice);
 void server_map_remove(struct server *server, struct choice *choice);
+
+/* Whose request it is; -1: nobody's who may ask. */
+int server_tenant_of(const struct server *server, struct evhttp_request *http);
 
 /* The Prometheus text of /metrics. */
 int metrics_text(struct server *server, struct buf *out);

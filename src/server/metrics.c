@@ -81,6 +81,47 @@ static int happenings(struct buf *out, const cohort_metrics *m) {
     return rc;
 }
 
+/* The prefix store, and what of it lies on the disk. */
+static int store(struct buf *out, const cohort_metrics *m) {
+    static const char counts[] = "counter", gauges[] = "gauge";
+    const struct {
+        const char *name, *type, *help;
+        uint64_t value;
+    } series[] = {
+        {"cache_lookups_total", counts, "Admissions that looked into the prefix store.", m->cache_lookups},
+        {"cache_hits_total", counts, "Admissions that took something from it.", m->cache_hits},
+        {"cache_blocks", gauges, "Blocks of tokens in the store.", m->cache_blocks},
+        {"cache_snapshots", gauges, "Places at which windowed layers can go on.", m->cache_snapshots},
+        {"cache_bytes", gauges, "Bytes of state that only the store holds.", m->cache_bytes},
+        {"cache_evictions_total", counts, "Blocks that made room.", m->cache_evictions},
+        {"cache_snapshot_evictions_total", counts, "Snapshots that made room.", m->cache_snapshot_evictions},
+        {"cache_sessions", gauges, "Sessions known.", m->cache_sessions},
+        {"disk_blocks", gauges, "Blocks in the state dir.", m->disk_blocks},
+        {"disk_bytes", gauges, "Bytes in the state dir.", m->disk_bytes},
+        {"disk_queued_bytes", gauges, "Bytes that wait to be written there.", m->disk_queued_bytes},
+        {"disk_written_total", counts, "Blocks written.", m->disk_written},
+        {"disk_restored_total", counts, "Blocks read back.", m->disk_restored},
+        {"disk_evictions_total", counts, "Blocks removed from the state dir to make room.", m->disk_evictions},
+        {"disk_failures_total", counts, "Blocks that could not be written or read.", m->disk_failures},
+        {"disk_restores_total", counts, "Requests that went on from what was on the disk.", m->disk_restores},
+        {"requests_resumed_total", counts, "Requests continued behind tokens given before.", m->requests_resumed},
+    };
+    int rc = 0;
+    for (size_t i = 0; i < sizeof series / sizeof series[0] && !rc; i++)
+        rc = (series[i].type == counts ? counter : gauge)(out, series[i].name, series[i].help, series[i].value);
+    return rc;
+}
+
+/* The two by the names that vLLM gives them, in its unit: tokens. */
+static int store_as_vllm(struct buf *out, const cohort_metrics *m) {
+    return buf_addf(out,
+                    "# HELP vllm:prefix_cache_queries_total Prompt tokens looked up in the prefix store.\n"
+                    "# TYPE vllm:prefix_cache_queries_total counter\nvllm:prefix_cache_queries_total %llu\n"
+                    "# HELP vllm:prefix_cache_hits_total Prompt tokens taken from it.\n"
+                    "# TYPE vllm:prefix_cache_hits_total counter\nvllm:prefix_cache_hits_total %llu\n",
+                    (unsigned long long)(m->prompt_tokens + m->cached_tokens), (unsigned long long)m->cached_tokens);
+}
+
 /* What the scheduler goes by when it chooses how much of a prompt an iteration reads. */
 static int costs(struct buf *out, const cohort_metrics *m) {
     int rc = measure(out, "steady_step_seconds", "An iteration of the rows that decode now, without prompts.",
@@ -139,6 +180,8 @@ int metrics_text(struct server *server, struct buf *out) {
     cohort_metrics_get(server->engine, &m);
     int rc = counters(out, &m);
     if (!rc) rc = happenings(out, &m);
+    if (!rc) rc = store(out, &m);
+    if (!rc) rc = store_as_vllm(out, &m);
     if (!rc) rc = gauge(out, "rows_running", "Requests that decode.", m.rows_running);
     if (!rc) rc = gauge(out, "rows_preparing", "Requests whose prompt is being read.", m.rows_preparing);
     if (!rc) rc = gauge(out, "rows_waiting", "Requests in the waiting line.", m.rows_waiting);

@@ -43,7 +43,7 @@ static int add_usage(const struct call *call, struct buf *out) {
 static int add_head(const struct call *call, struct buf *out, const char *object) {
     int rc = buf_addf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", call->id, object,
                       (long long)call->created);
-    const char *name = call->server->options.model_name;
+    const char *name = call->model_name;
     if (!rc) rc = buf_json_string(out, name, strlen(name));
     cohort_model_info info;
     cohort_model_get_info(call->server->model, &info);
@@ -88,6 +88,12 @@ static const struct known_field common_fields[] = {
     {"timeout_ms", FIELD_READ, NULL},
     {"t_max_predict_ms", FIELD_READ, NULL},
     {"priority", FIELD_READ, NULL},
+    {"store", FIELD_READ, NULL},
+    {"cache_prompt", FIELD_READ, NULL},
+    {"cache_salt", FIELD_READ, NULL},
+    {"cache_session_id", FIELD_READ, NULL},
+    {"id_slot", FIELD_READ, NULL},
+    {"prompt_cache_key", FIELD_NEUTRAL, NULL},
     {"user", FIELD_NEUTRAL, NULL},
     {"logit_bias", FIELD_REFUSED, "{}"},
     {"frequency_penalty", FIELD_REFUSED, "0"},
@@ -96,10 +102,8 @@ static const struct known_field common_fields[] = {
 };
 
 static const struct known_field completion_fields[] = {
-    {"prompt", FIELD_READ, NULL},
-    {"best_of", FIELD_REFUSED, "1"},
-    {"echo", FIELD_REFUSED, "false"},
-    {"suffix", FIELD_REFUSED, "\"\""},
+    {"prompt", FIELD_READ, NULL},     {"snapshot_at", FIELD_READ, NULL}, {"best_of", FIELD_REFUSED, "1"},
+    {"echo", FIELD_REFUSED, "false"}, {"suffix", FIELD_REFUSED, "\"\""},
 };
 
 static const struct known_field chat_fields[] = {
@@ -107,9 +111,7 @@ static const struct known_field chat_fields[] = {
     {"top_logprobs", FIELD_READ, NULL},
     {"metadata", FIELD_NEUTRAL, NULL},
     {"safety_identifier", FIELD_NEUTRAL, NULL},
-    {"prompt_cache_key", FIELD_NEUTRAL, NULL},
     {"parallel_tool_calls", FIELD_NEUTRAL, NULL},
-    {"store", FIELD_REFUSED, "false"},
     {"service_tier", FIELD_REFUSED, "\"auto\""},
     {"tools", FIELD_REFUSED, "[]"},
     {"tool_choice", FIELD_REFUSED, "\"none\""},
@@ -130,8 +132,8 @@ static int check_known(struct call *call, const json_t *body, const struct known
     char unknown[512];
     const struct known_list lists[] = {{common_fields, COUNT(common_fields)}, {fields, n}};
     int rc = params_known(body, lists, COUNT(lists), unknown, sizeof unknown, err);
-    if (unknown[0])
-        evhttp_add_header(evhttp_request_get_output_headers(call->http), "X-Cohort-Unknown-Fields", unknown);
+    if (unknown[0] && call->sink.http)
+        evhttp_add_header(evhttp_request_get_output_headers(call->sink.http), "X-Cohort-Unknown-Fields", unknown);
     return rc;
 }
 
@@ -178,6 +180,7 @@ static size_t completions_text_bytes(const struct glance *glance) { return glanc
 static int completions_parse(struct call *call, const json_t *body, cohort_error *err) {
     int rc = check_known(call, body, completion_fields, COUNT(completion_fields), err);
     if (!rc) rc = params_common(call, body, err);
+    if (!rc) rc = cache_read_snapshots(body, &call->params.cache, err);
     if (rc) return rc;
     if (call->params.max_tokens == UINT32_MAX) call->params.max_tokens = 16; /* the API's default */
     int64_t logprobs = -1;

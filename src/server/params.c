@@ -8,6 +8,23 @@
 #include "base/mem.h"
 #include "server/internal.h"
 
+int params_body(struct evbuffer *input, json_t **out, cohort_error *err) {
+    size_t len = evbuffer_get_length(input);
+    const char *bytes = (const char *)evbuffer_pullup(input, -1);
+    json_error_t where;
+    json_t *body = json_loadb(len ? bytes : "", len, SERVER_JSON_FLAGS, &where);
+    *out = NULL;
+    if (!body)
+        return err_set(err, COHORT_E_ARGUMENT, NULL, "the body is not JSON that can be read: line %d, column %d: %s",
+                       where.line, where.column, where.text);
+    if (!json_is_object(body)) {
+        json_decref(body);
+        return err_set(err, COHORT_E_ARGUMENT, NULL, "the body must be a JSON object");
+    }
+    *out = body;
+    return 0;
+}
+
 static const char *type_name(const json_t *value) {
     switch (json_typeof(value)) {
     case JSON_OBJECT:
@@ -50,6 +67,18 @@ int field_integer(const json_t *body, const char *name, int64_t low, int64_t hig
         return err_set(err, COHORT_E_ARGUMENT, name, "%s is %lld, outside %lld to %lld", name, (long long)number,
                        (long long)low, (long long)high);
     *out = number;
+    return 0;
+}
+
+int field_string(const json_t *body, const char *name, size_t most, cohort_span *out, cohort_error *err) {
+    const json_t *value = present(body, name);
+    if (!value) return 0;
+    if (!json_is_string(value))
+        return err_set(err, COHORT_E_ARGUMENT, name, "%s must be a string, not %s", name, type_name(value));
+    size_t len = json_string_length(value);
+    if (len == 0 || len > most)
+        return err_set(err, COHORT_E_ARGUMENT, name, "%s has %zu bytes, 1 to %zu are allowed", name, len, most);
+    *out = (cohort_span){json_string_value(value), len};
     return 0;
 }
 
@@ -162,6 +191,7 @@ int params_common(struct call *call, const json_t *body, cohort_error *err) {
     p->max_tokens = UINT32_MAX;
     p->n = 1;
     p->logprobs = -1;
+    p->store = -1;
     cohort_request defaults;
     cohort_request_defaults(&defaults);
     p->sampling = defaults.sampling;
@@ -172,10 +202,12 @@ int params_common(struct call *call, const json_t *body, cohort_error *err) {
         return err_set(err, COHORT_E_ARGUMENT, "model", "model must be a string, not %s", type_name(model));
     int64_t n = 1, max_tokens = -1, timeout = 0, max_predict = 0, priority = 0;
     int rc = read_stream(p, body, err);
+    if (!rc) rc = cache_read(body, &p->cache, err);
     if (!rc) rc = read_sampling(p, body, err);
     if (!rc) rc = read_stops(p, body, err);
     if (!rc) rc = read_stop_ids(call, body, err);
     if (!rc) rc = field_bool(body, "ignore_eos", &p->ignore_eos, err);
+    if (!rc) rc = field_bool(body, "store", &p->store, err);
     if (!rc) rc = field_integer(body, "priority", -COHORT_PRIORITY_MAX, COHORT_PRIORITY_MAX, &priority, err);
     if (!rc) rc = field_integer(body, "n", 1, SERVER_CHOICES_MAX, &n, err);
     if (!rc) rc = field_integer(body, "max_tokens", 1, INT32_MAX, &max_tokens, err);

@@ -3,13 +3,19 @@
 #ifndef SERVER_PARAMS_H
 #define SERVER_PARAMS_H
 
+#include <event2/buffer.h>
 #include <jansson.h>
 
 #include "server/call.h"
 
+/* The bytes of a body as a JSON object, owned by the caller; E_ARGUMENT says where it is none. */
+int params_body(struct evbuffer *input, json_t **out, cohort_error *err);
+
 /* Typed fields. Absent or null: *out untouched, 0. Wrong type or outside [low, high]: E_ARGUMENT naming the field. */
 int field_bool(const json_t *body, const char *name, int *out, cohort_error *err);
 int field_integer(const json_t *body, const char *name, int64_t low, int64_t high, int64_t *out, cohort_error *err);
+/* `out` stays in the body's JSON. Empty strings and those of more than `most` bytes are refused. */
+int field_string(const json_t *body, const char *name, size_t most, cohort_span *out, cohort_error *err);
 int field_number(const json_t *body, const char *name, double low, double high, float *out, cohort_error *err);
 
 /* The fields that all generating endpoints share: stream, stream_options, sampling, stop, max_tokens, n. */

@@ -21,6 +21,7 @@ static const struct status_of statuses[] = {
     {COHORT_E_BUSY, 429, "rate_limit_error", "queue_full"},
     {COHORT_E_CLOSED, 503, "server_error", "shutting_down"},
     {COHORT_E_MEMORY, 503, "server_error", "out_of_memory"},
+    {COHORT_E_IO, 503, "server_error", "storage_unavailable"},
     {COHORT_E_TIMEOUT, 504, "timeout_error", "request_timeout"},
 };
 
@@ -35,6 +36,8 @@ static const char *reason(int status) {
     switch (status) {
     case 200:
         return "OK";
+    case 204:
+        return "No Content";
     case 400:
         return "Bad Request";
     case 401:
@@ -75,6 +78,8 @@ static int write_error(struct buf *out, const char *message, const char *type, c
     if (!rc) rc = name ? buf_addf(out, ",\"code\":\"%s\"}}", name) : buf_adds(out, ",\"code\":null}}");
     return rc;
 }
+
+int error_status(const cohort_error *error) { return find_status(error->code)->status; }
 
 int error_json(struct buf *out, const cohort_error *error) {
     const struct status_of *s = find_status(error->code);

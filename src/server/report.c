@@ -21,6 +21,9 @@ int report_line(const cohort_metrics *last, const cohort_metrics *now, double se
                       (double)(now->step_forward_us - last->step_forward_us) * each_ms,
                       (double)(now->step_deliver_us - last->step_deliver_us) * each_ms,
                       (double)(now->step_gap_us - last->step_gap_us) * each_ms);
+    uint64_t cached = now->cached_tokens - last->cached_tokens, read = now->prompt_tokens - last->prompt_tokens;
+    if (!rc && cached)
+        rc = buf_addf(out, "%.0f %% of prompt tokens from the store; ", 100 * (double)cached / (double)(cached + read));
     if (!rc)
         rc = buf_addf(out, "state pages %llu of %llu; preemptions %llu", (unsigned long long)now->kv_pages_used,
                       (unsigned long long)now->kv_pages_total,

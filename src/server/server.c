@@ -20,8 +20,12 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "server/internal.h"
+#include "server/params.h"
+#include "server/readers.h"
+#include "server/recover.h"
+#include "server/sessions.h"
 
-enum { READY_BATCH = 256, JSON_FLAGS = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, STUCK_US = 120 * 1000 * 1000 };
+enum { READY_BATCH = 256, STUCK_US = 120 * 1000 * 1000 };
 
 /* ---- ids ---- */
 
@@ -45,8 +49,7 @@ static struct choice *map_find(struct server *server, cohort_id id) {
 
 /* ---- routes ---- */
 
-/* Whose request it is; -1: nobody's who may ask. */
-static int tenant_of(const struct server *server, struct evhttp_request *http) {
+int server_tenant_of(const struct server *server, struct evhttp_request *http) {
     if (!server->keys) return 0;
     struct evkeyvalq *headers = evhttp_request_get_input_headers(http);
     const char *bearer = evhttp_find_header(headers, "Authorization");
@@ -74,7 +77,7 @@ static int check_body(const struct server *server, const struct dialect *dialect
 
 static void route_generate(struct server *server, struct evhttp_request *http, const struct dialect *dialect) {
     struct evbuffer *input = evhttp_request_get_input_buffer(http);
-    struct arrival arrival = {.tenant = (uint32_t)tenant_of(server, http), .read_us = clock_us()};
+    struct arrival arrival = {.tenant = (uint32_t)server_tenant_of(server, http), .read_us = clock_us()};
     cohort_error error = {0};
     traceparent_accept(http, &arrival.trace);
     if (check_body(server, dialect, input, &error) != 0) {
@@ -82,19 +85,8 @@ static void route_generate(struct server *server, struct evhttp_request *http, c
         reply_error(http, &error);
         return;
     }
-    size_t len = evbuffer_get_length(input);
-    const char *bytes = (const char *)evbuffer_pullup(input, -1);
-    json_error_t where;
-    json_t *body = json_loadb(len ? bytes : "", len, JSON_FLAGS, &where);
-    if (!json_is_object(body)) {
-        char message[256];
-        if (body)
-            snprintf(message, sizeof message, "the body must be a JSON object");
-        else
-            snprintf(message, sizeof message, "the body is not JSON that can be read: line %d, column %d: %s",
-                     where.line, where.column, where.text);
-        json_decref(body);
-        err_set(&error, COHORT_E_ARGUMENT, NULL, "%s", message);
+    json_t *body;
+    if (params_body(input, &body, &error) != 0) {
         reply_error(http, &error);
         return;
     }
@@ -188,7 +180,7 @@ static void route_metrics(struct server *server, struct evhttp_request *http) {
     buf_free(&text);
 }
 
-/* Everything needs the key unless `open`. */
+/* Everything needs the key unless `open`. A path that ends in "/" is that of all below it. */
 static const struct route {
     const char *path;
     enum evhttp_cmd_type method;
@@ -201,12 +193,19 @@ static const struct route {
     {"/v1/models", EVHTTP_REQ_GET, 0, 0, 1, route_models},
     {"/v1/completions", EVHTTP_REQ_POST, 0, 0, 0, route_completions},
     {"/v1/chat/completions", EVHTTP_REQ_POST, 0, 0, 0, route_chat},
+    {SESSIONS_SLOTS, EVHTTP_REQ_POST, 0, 0, 0, sessions_slot},
+    {SESSIONS_NAMED, EVHTTP_REQ_POST, 0, 0, 0, sessions_named},
 };
+
+static int is_at(const struct route *route, const char *path) {
+    size_t n = strlen(route->path);
+    return strncmp(path, route->path, n) == 0 && (path[n] == 0 || route->path[n - 1] == '/');
+}
 
 static void dispatch(struct server *server, struct evhttp_request *http, const struct route *route) {
     enum evhttp_cmd_type method = evhttp_request_get_command(http);
     int allowed = method == route->method || (method == EVHTTP_REQ_HEAD && route->method == EVHTTP_REQ_GET);
-    if (!route->open && tenant_of(server, http) < 0) {
+    if (!route->open && server_tenant_of(server, http) < 0) {
         reply_status(http, 401, "authentication_error", "missing or wrong API key");
     } else if (!allowed) {
         evhttp_add_header(evhttp_request_get_output_headers(http), "Allow",
@@ -222,9 +221,22 @@ static void dispatch(struct server *server, struct evhttp_request *http, const s
     }
 }
 
+/* /v1/streams/ID: all but who asks is the readers'. */
+static void route_stream(struct server *server, struct evhttp_request *http, const char *id) {
+    enum evhttp_cmd_type method = evhttp_request_get_command(http);
+    if (method != EVHTTP_REQ_GET && method != EVHTTP_REQ_DELETE) {
+        evhttp_add_header(evhttp_request_get_output_headers(http), "Allow", "GET, DELETE");
+        reply_status(http, 405, "invalid_request_error", "this path does not take that method");
+    } else if (!server->engine) {
+        reply_status(http, 503, "server_error", "Loading model");
+    } else {
+        readers_route(server, http, (uint32_t)server_tenant_of(server, http), id);
+    }
+}
+
 static void on_request(struct evhttp_request *http, void *argument) {
     struct server *server = argument;
-    static const char models[] = "/v1/models/";
+    static const char models[] = "/v1/models/", streams[] = "/v1/streams/";
     const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(http));
     /* What a client sends ahead while its reply is written stays bounded. */
     bufferevent_setwatermark(evhttp_connection_get_bufferevent(evhttp_request_get_connection(http)), EV_READ, 0,
@@ -232,14 +244,16 @@ static void on_request(struct evhttp_request *http, void *argument) {
     if (descriptors_scarce(bufferevent_getfd(evhttp_connection_get_bufferevent(evhttp_request_get_connection(http)))))
         evhttp_add_header(evhttp_request_get_output_headers(http), "Connection", "close");
     for (size_t i = 0; path && i < sizeof routes / sizeof routes[0]; i++)
-        if (strcmp(path, routes[i].path) == 0) {
+        if (is_at(&routes[i], path)) {
             dispatch(server, http, &routes[i]);
             return;
         }
-    if (tenant_of(server, http) < 0)
+    if (server_tenant_of(server, http) < 0)
         reply_status(http, 401, "authentication_error", "missing or wrong API key");
     else if (path && server->engine && strncmp(path, models, sizeof models - 1) == 0)
         route_model(server, http, path + sizeof models - 1);
+    else if (path && strncmp(path, streams, sizeof streams - 1) == 0)
+        route_stream(server, http, path + sizeof streams - 1);
     else
         reply_status(http, 404, "invalid_request_error", "no such path");
 }
@@ -251,7 +265,7 @@ static void on_request(struct evhttp_request *http, void *argument) {
 static void check_engine(struct server *server, int64_t now) {
     if (!server->engine) return;
     if (server->failed_s) {
-        int quiet = server->calls_open == 0 && server->replies_open == 0;
+        int quiet = server->calls_open == 0 && server->replies_open == 0 && server->readers_n == 0;
         if (now >= server->failed_s + (quiet ? SERVER_FAILED_S : SERVER_FAILED_MAX_S))
             event_base_loopbreak(server->base);
         return;
@@ -298,6 +312,7 @@ static void on_attached(evutil_socket_t fd, short what, void *argument) {
     server->engine_readable =
         event_new(server->base, cohort_event_fd(server->engine), EV_READ | EV_PERSIST, on_engine, server);
     event_add(server->engine_readable, NULL);
+    recover_start(server);
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *argument) {
@@ -308,15 +323,20 @@ static void on_tick(evutil_socket_t fd, short what, void *argument) {
     if (server->options.verbose && server->engine) report_tick(&server->report, server->engine);
     for (struct call *call = server->calls, *next; call; call = next) {
         next = call->next;
-        call_tick(call, now);
+        sink_tick(&call->sink, now);
     }
+    if (server->journal) stored_tick(server, now);
     descriptors_tick(server->socket);
     check_engine(server, now);
     if (!server->draining) return;
-    if (server->calls_open == 0 && server->replies_open == 0) {
+    if (server->calls_open == 0 && server->replies_open == 0 && server->readers_n == 0) {
         event_base_loopexit(server->base, NULL);
     } else if (now >= server->drain_until_s) {
-        for (struct call *call = server->calls; call; call = call->next) call_cancel(call);
+        for (struct call *call = server->calls, *next; call; call = next) {
+            next = call->next;
+            call_cancel(call);
+        }
+        readers_end(server);
         if (now >= server->drain_until_s + 5) event_base_loopbreak(server->base);
     }
 }
@@ -363,13 +383,37 @@ static int make_events(struct server *server) {
     server->term = evsignal_new(server->base, SIGTERM, on_signal, server);
     server->interrupt = evsignal_new(server->base, SIGINT, on_signal, server);
     server->pool = pool_new(server->base, SERVER_HELPERS);
-    if (!server->tick || !server->attached || !server->term || !server->interrupt || !server->pool) return -1;
+    server->sessions = pool_new(server->base, 1);
+    if (!server->tick || !server->attached || !server->term || !server->interrupt || !server->pool || !server->sessions)
+        return -1;
     return event_add(server->tick, &second) || event_add(server->term, NULL) || event_add(server->interrupt, NULL);
+}
+
+/* Before it listens: who cannot keep what is stored is not started. */
+static int open_journal(struct server *server, cohort_error *err) {
+    const struct server_options *o = &server->options;
+    if (o->store == SERVER_STORE_ALL && !o->state_dir)
+        return err_set(err, COHORT_E_ARGUMENT, "store", "--store all needs --state-dir");
+    if (!o->state_dir || o->store == SERVER_STORE_NONE) return 0;
+    const struct journal_options journal = {
+        .dir = o->state_dir,
+        .keep_s = o->store_hours * 3600,
+        .bytes_max = JOURNAL_BYTES_MAX,
+        .streams_max = JOURNAL_STREAMS_MAX,
+    };
+    int rc = journal_open(&journal, &server->journal, err);
+    if (rc) return rc;
+    server->journal_pool = pool_new(server->base, 1);
+    server->journal_readable =
+        event_new(server->base, journal_fd(server->journal), EV_READ | EV_PERSIST, stored_on_journal, server);
+    if (server->journal_pool && server->journal_readable && event_add(server->journal_readable, NULL) == 0) return 0;
+    return err_set(err, COHORT_E_INTERNAL, NULL, "cannot set up the journal's events");
 }
 
 int server_open(const struct server_options *options, struct server **out, cohort_error *err) {
     *out = NULL;
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that cannot grow is an error of that write */
     descriptors_raise();
     if (evthread_use_pthreads() != 0) return err_set(err, COHORT_E_INTERNAL, NULL, "libevent has no threads");
     struct server *server = mem_zalloc(1, sizeof *server);
@@ -393,7 +437,8 @@ int server_open(const struct server_options *options, struct server **out, cohor
     evhttp_set_allowed_methods(server->http, EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_HEAD | EVHTTP_REQ_PUT |
                                                  EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS | EVHTTP_REQ_PATCH);
     evhttp_set_gencb(server->http, on_request, server);
-    rc = listen_on(server, err);
+    rc = open_journal(server, err);
+    if (!rc) rc = listen_on(server, err);
     if (rc) {
         server_close(server);
         return rc;
@@ -407,6 +452,12 @@ uint16_t server_port(const struct server *server) { return server->port; }
 const cohort_tenant *server_tenants(const struct server *server, size_t *n) { return keys_tenants(server->keys, n); }
 
 void server_attach(struct server *server, cohort_model *model, cohort_engine *engine) {
+    cohort_error error = {0};
+    if (server->journal && cohort_engine_identity(engine, server->identity, &error) != 0) {
+        fprintf(stderr, "cohort: what stored calls depend on is not known: %s\n", error.text);
+        server_abort(server);
+        return;
+    }
     atomic_store(&server->new_model, model);
     atomic_store(&server->new_engine, engine);
     event_active(server->attached, EV_TIMEOUT, 0);
@@ -424,8 +475,16 @@ int server_run(struct server *server) {
 
 void server_close(struct server *server) {
     if (!server) return;
-    pool_free(server->pool);                     /* helpers first: their calls come back */
+    server->stopping = 1;
+    pool_free(server->pool); /* helpers first: their calls come back */
+    pool_free(server->journal_pool);
+    pool_free(server->sessions);
     if (server->http) evhttp_free(server->http); /* closes connections: their calls are freed by the close callbacks */
+    while (server->calls) call_free(server->calls); /* stored ones have no connection */
+    recover_close(server);
+    stored_close(server);
+    if (server->journal_readable) event_free(server->journal_readable);
+    journal_close(server->journal);
     if (server->engine_readable) event_free(server->engine_readable);
     if (server->tick) event_free(server->tick);
     if (server->attached) event_free(server->attached);

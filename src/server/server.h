@@ -8,18 +8,22 @@
 #include "cohort/cohort.h"
 
 enum {
-    SERVER_BODY_MAX = 32 << 20,        /* bytes of a request body: 413 above */
-    SERVER_HEADERS_MAX = 64 << 10,     /* bytes of a request's headers */
-    SERVER_OUTPUT_MAX = 64 << 10,      /* unsent bytes of a stream before its request waits */
-    SERVER_CHOICES_MAX = 128,          /* prompts * n of one request */
-    SERVER_HELPERS = 2,                /* tokenising threads */
-    SERVER_IDLE_S = 120,               /* idle connections and clients that do not read are closed after this */
-    SERVER_STALL_S = 120,              /* a stream whose unsent bytes were never all gone for this long is ended */
-    SERVER_COMMENT_S = 5,              /* silence in a stream before a comment line */
-    SERVER_FAILED_S = 2,               /* with an engine that cannot go on, time to say so before the end, */
-    SERVER_FAILED_MAX_S = 5,           /* and time at most for replies that are on their way */
-    SERVER_RESULT_BYTES_MAX = 64 << 20 /* text collected for a reply that is not streamed */
+    SERVER_BODY_MAX = 32 << 20,         /* bytes of a request body: 413 above */
+    SERVER_HEADERS_MAX = 64 << 10,      /* bytes of a request's headers */
+    SERVER_OUTPUT_MAX = 64 << 10,       /* unsent bytes of a stream before its request waits */
+    SERVER_CHOICES_MAX = 128,           /* prompts * n of one request */
+    SERVER_HELPERS = 2,                 /* tokenising threads */
+    SERVER_IDLE_S = 120,                /* idle connections and clients that do not read are closed after this */
+    SERVER_STALL_S = 120,               /* a stream whose unsent bytes were never all gone for this long is ended */
+    SERVER_COMMENT_S = 5,               /* silence in a stream before a comment line */
+    SERVER_FAILED_S = 2,                /* with an engine that cannot go on, time to say so before the end, */
+    SERVER_FAILED_MAX_S = 5,            /* and time at most for replies that are on their way */
+    SERVER_RESULT_BYTES_MAX = 64 << 20, /* text collected for a reply that is not streamed, and kept of a stored call */
+    SERVER_STORE_HOURS = 24             /* that ended stored calls are kept, if nothing else is said */
 };
+
+/* Which calls are stored (stored.h): those that say `store: true`, all but those that say false, or none. */
+enum server_store { SERVER_STORE_MARKED, SERVER_STORE_ALL, SERVER_STORE_NONE };
 
 struct server;
 
@@ -32,6 +36,9 @@ struct server_options {
     uint32_t drain_s;           /* time that running requests get after SIGTERM */
     int verbose;                /* a line a second on stderr while anything runs */
     uint32_t request_timeout_s; /* of every request, or its own if that is shorter; 0: none */
+    const char *state_dir;      /* where stored calls are kept; NULL: there are none */
+    enum server_store store;
+    uint32_t store_hours;
 };
 
 /* Binds and listens (so that a port in use is known before gigabytes are loaded). Strings are borrowed until

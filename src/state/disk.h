@@ -8,14 +8,15 @@
  * slot and the XXH3 of the page's bytes together with the record's tokens. Files are named by this module only.
  *
  * Threads: everything here is called by one thread (the engine's); a thread of the module's own reads, writes and talks
- * to SQLite. Results are collected with disk_poll; `wake` is called (on the module's thread) when there are some. Reads go
- * before writes, save that a block is never read before it is written.
+ * to SQLite. Results are collected with disk_poll; `wake` is called (on the module's thread) when there are some. Reads
+ * go before writes, save that a block is never read before it is written.
  *
  * What survives what. A record is committed only after its pages are written (fdatasync, then a group commit), so an
  * index entry always names whole pages, unless the disk lied: checksums find that, and every torn or flipped byte. A
  * slot whose record is removed is used again only after the removal is committed. Nothing is used before its checksum
- * held; what does not hold is removed with a line on stderr. A write that fails (disk full, folder gone) is
- * reported, counted and nothing else: whoever reads the block reads it from memory or computes it again. */
+ * held; what does not hold is removed with a line on stderr, and all behind it. A write that fails (disk full, folder
+ * gone) is reported, counted and nothing else: whoever reads the block reads it from memory or computes it again. A
+ * process that is killed loses what it wrote in about the last 50 ms, unless it waited for a barrier. */
 #ifndef STATE_DISK_H
 #define STATE_DISK_H
 
@@ -55,9 +56,9 @@ struct disk_options {
 
 struct disk;
 
-/* E_IO: not a folder, not writable, or a damaged index (which is moved aside by name, with a line on stderr, and begun
- * anew; only what cannot be moved is an error). E_BUSY: another process has it. E_UNSUPPORTED: a newer format. All with
- * field "state-dir". */
+/* E_ARGUMENT: bytes_max is too small for one block, or a bad identity. E_IO: not a folder, not writable, or a damaged
+ * index (which is moved aside by name, with a line on stderr, and begun anew; only what cannot be moved is an error).
+ * E_BUSY: another process has it. E_UNSUPPORTED: a newer format. All with field "state-dir". */
 int disk_open(const struct disk_options *options, struct disk **out, cohort_error *err);
 /* Writes what is queued, at most for some seconds, and closes. NULL is allowed. */
 void disk_close(struct disk *d);
@@ -70,24 +71,28 @@ struct disk_record {
     uint32_t n;
     uint32_t groups; /* bit g: there is a page */
 };
-/* All records, parents first. For right after disk_open, on the caller's thread. `each` returns 0 to forget the record. */
+/* All records, parents first. For right after disk_open, on the caller's thread. `each` returns 0 to forget the record.
+ */
 int disk_each(struct disk *d, int (*each)(void *user, const struct disk_record *record), void *user, cohort_error *err);
 
 /* Room for a record of these groups within bytes_max, after everything that is queued. If not, the caller removes
- * something. */
+ * something: its room counts as free at once, though its slot is used again only later. What counts are slots and
+ * 512 bytes for each record; SQLite's log comes on top (some MiB). */
 int disk_has_room(const struct disk *d, uint32_t groups);
 /* Copies the pages and queues them. *id: 0: a new record is made and its id returned at once; else more groups for that
- * one. E_AGAIN: the queue is full, later. E_LIMIT: no room. E_CLOSED: the disk failed for good. */
+ * one, of which it takes those that it does not have. E_AGAIN: the queue is full, later. E_LIMIT: no room. E_NOT_FOUND:
+ * the record, or its parent, is gone (it failed). E_ARGUMENT, E_MEMORY. E_CLOSED: the disk failed for good. */
 int disk_write(struct disk *d, const struct disk_record *record, const void *const page[], uint64_t *id);
-/* Queues: reads the page of `group` of each record into `to`. The memory must stay until the result. At most one result for
- * all of them; on a failure `failed` in the result names the first bad record. E_MEMORY. */
+/* Queues: reads the page of `group` of each record into `to`. The memory must stay until the result. At most one result
+ * for all of them; on a failure `record` in the result names the first bad one, which is gone then, with all behind it.
+ * E_MEMORY. */
 struct disk_want {
     uint64_t id;
     uint32_t group;
     void *to;
 };
 int disk_read(struct disk *d, const struct disk_want *wants, size_t n, uint64_t tag);
-/* Forgets a record (not one that is being read, nor one with children). */
+/* Forgets a record and all behind it. Numbers that are gone are ignored. A read of it that is queued fails. */
 void disk_remove(struct disk *d, uint64_t id);
 
 /* Sessions: a name under which a record is found again. */
@@ -99,7 +104,10 @@ int disk_barrier(struct disk *d, uint64_t tag);
 
 struct disk_result {
     enum disk_kind { DISK_READ, DISK_WRITE, DISK_BARRIER } kind;
-    int code;        /* WRITE: told of failures only */
+    /* WRITE: told of failures only. The record is gone, with all behind it, of which those that were still queued are
+     * told, too; it may have been removed by disk_remove meanwhile. BARRIER: not 0 if anything that was queued since
+     * the barrier before did not get to the disk. */
+    int code;
     uint64_t tag;    /* READ, BARRIER */
     uint64_t record; /* WRITE: whose; READ: the first bad one */
 };
@@ -112,14 +120,15 @@ struct disk_counts {
 void disk_get_counts(const struct disk *d, struct disk_counts *out);
 
 /* ---- Looking at a folder that no server has open (disk_tool.c). Any thread. ---- */
-/* Text or JSON into mem_alloc'ed *out: the format, the identity, and each stored sequence (a record without children)
- * with its id, tokens, bytes, age and sessions. Also while a server runs. */
+/* Text or JSON into mem_alloc'ed *out: the format, the identity, and each stored sequence (ending in a record without
+ * children, or one that a session names) with its id, tokens, bytes, age and sessions. Also while a server runs.
+ * All three: E_NOT_FOUND if nothing is stored there. */
 int disk_list(const char *dir, int json, char **out, size_t *len, cohort_error *err);
-/* Reads everything: *bad records of *all do not hold what their checksums say; each is named on stderr. `repair`: removes
- * them and all behind them. E_BUSY while a server runs and `repair`. */
+/* Reads everything: *bad records of *all do not hold what their checksums say; each is named on stderr. `repair`:
+ * removes them and all behind them. E_BUSY while a server runs and `repair`. */
 int disk_verify(const char *dir, int repair, uint64_t *all, uint64_t *bad, cohort_error *err);
-/* Removes one sequence up to where others share it, or everything (id 0), or what was not used for `unused_s` seconds (id 0,
- * unused_s > 0). */
+/* Removes one sequence up to where others share it, or everything (id 0), or what was not used for `unused_s` seconds
+ * (id 0, unused_s > 0). */
 int disk_clear(const char *dir, uint64_t id, uint64_t unused_s, uint64_t *removed, cohort_error *err);
 
 #endif

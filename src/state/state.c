@@ -34,6 +34,13 @@ static uint64_t plan_bytes(const struct state_plan *plan, uint64_t n, const uint
     return bytes;
 }
 
+/* The most that a windowed group has a use for. */
+static uint64_t windowed_pages(const struct state_wanted *w, uint32_t window) {
+    uint64_t row = pages_worst(window, w->row_tokens_max, (uint64_t)w->chunk_max * BACKEND_IN_FLIGHT);
+    uint64_t snapshot = pages_worst(window, w->row_tokens_max, PAGE_TOKENS);
+    return add_saturated(mul_saturated(w->rows, row), mul_saturated(w->snapshots, snapshot));
+}
+
 /* The largest n that fits, by halving: plan_bytes never falls with n. */
 static uint64_t pages_fitting(const struct state_plan *plan, uint64_t budget, uint64_t n_max, const uint64_t most[]) {
     uint64_t fits = 0, beyond = n_max + 1;
@@ -47,17 +54,17 @@ static uint64_t pages_fitting(const struct state_plan *plan, uint64_t budget, ui
     return fits;
 }
 
-int state_plan_make(const struct program *program, uint64_t bytes, uint64_t tokens, uint32_t rows,
-                    uint32_t row_tokens_max, uint32_t chunk_max, struct state_plan *out, cohort_error *err) {
-    assert(rows >= 1 && row_tokens_max >= 1 && chunk_max >= 1);
+int state_plan_make(const struct program *program, const struct state_wanted *wanted, struct state_plan *out,
+                    cohort_error *err) {
+    uint64_t bytes = wanted->bytes, tokens = wanted->tokens;
+    assert(wanted->rows >= 1 && wanted->row_tokens_max >= 1 && wanted->chunk_max >= 1);
     assert(program->n_groups <= PROGRAM_GROUPS_MAX);
     struct state_plan plan = {.groups = program->n_groups};
     uint64_t most[PROGRAM_GROUPS_MAX], n_max = 1;
     for (uint32_t g = 0; g < plan.groups; g++) {
         uint32_t window = program->groups[g].window;
-        uint64_t per_row = pages_worst(window, row_tokens_max, (uint64_t)chunk_max * BACKEND_IN_FLIGHT);
         plan.page_bytes[g] = backend_page_bytes(&program->groups[g]);
-        most[g] = window ? group_pages(mul_saturated(rows, per_row), STATE_PAGES_MAX) : STATE_PAGES_MAX;
+        most[g] = window ? group_pages(windowed_pages(wanted, window), STATE_PAGES_MAX) : STATE_PAGES_MAX;
         if (most[g] > n_max) n_max = most[g];
     }
 
@@ -116,8 +123,12 @@ void *state_arena(struct state *s, uint32_t group) {
     return s->arena[group];
 }
 
+void *state_page(struct state *s, uint32_t group, uint32_t page) {
+    assert(group < s->plan.groups && page < s->plan.pages[group]);
+    return s->arena[group] + page * s->plan.page_bytes[group];
+}
+
 void state_copy(struct state *s, uint32_t group, uint32_t from, uint32_t to) {
-    assert(group < s->plan.groups && from < s->plan.pages[group] && to < s->plan.pages[group] && from != to);
-    uint64_t page_bytes = s->plan.page_bytes[group];
-    memcpy(s->arena[group] + to * page_bytes, s->arena[group] + from * page_bytes, page_bytes);
+    assert(from != to);
+    memcpy(state_page(s, group, to), state_page(s, group, from), s->plan.page_bytes[group]);
 }

@@ -16,8 +16,9 @@ struct state;
 /* How a budget divides between the groups, by the model's own shape. Let n be the number of pages that the budget's
  * tokens fill. Then
  *     a full group      gets n pages;
- *     a windowed group  gets min(n, rows * w): w is what one row can hold at most, the pages that its window, the slack
- *                       behind it and the chunks of the batches in flight touch. Rows cannot use more.
+ *     a windowed group  gets min(n, rows * w + snapshots * v): w is what one row can hold at most, the pages that its
+ *                       window, the slack behind it and the chunks of the batches in flight touch; v are those that a
+ *                       snapshot in the prefix store keeps. More would lie idle.
  * A budget in tokens is n directly; a budget in bytes is the largest n whose pages fit. So a window pays for itself
  * only up to its length, and all the rest of the budget is context. */
 struct state_plan {
@@ -27,15 +28,22 @@ struct state_plan {
     uint64_t bytes;
 };
 
-/* Divides `bytes` (or, if 0, room for `tokens` tokens over all rows) for `rows` rows of at most `row_tokens_max` tokens
- * that run in chunks of at most `chunk_max` tokens. E_CAPACITY with both numbers if not even one page per group fits.
- */
-int state_plan_make(const struct program *program, uint64_t bytes, uint64_t tokens, uint32_t rows,
-                    uint32_t row_tokens_max, uint32_t chunk_max, struct state_plan *out, cohort_error *err);
+struct state_wanted {
+    uint64_t bytes, tokens; /* bytes, or, if 0, room for so many tokens over all rows */
+    uint32_t rows;
+    uint32_t row_tokens_max; /* of one row */
+    uint32_t chunk_max;      /* tokens of a row in one batch */
+    uint32_t snapshots;      /* that there should be room for beside the rows */
+};
+
+/* E_CAPACITY with both numbers if not even one page per group fits. */
+int state_plan_make(const struct program *program, const struct state_wanted *wanted, struct state_plan *out,
+                    cohort_error *err);
 
 int state_new(const struct state_plan *plan, struct state **out, cohort_error *err);
 void state_free(struct state *s);
 void *state_arena(struct state *s, uint32_t group); /* NULL if the group has no bytes */
+void *state_page(struct state *s, uint32_t group, uint32_t page);
 /* Copies a page's bytes (copy on write of a partial page). */
 void state_copy(struct state *s, uint32_t group, uint32_t from, uint32_t to);
 

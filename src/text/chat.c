@@ -1,5 +1,6 @@
 /* Rendering a chat. Turn strings are searched for markers, contents never: between two markers the text of turns and
- * contents is one string, and that is encoded as plain text, as it would be in the model's training. */
+ * contents is one string, and that is encoded as plain text, as it would be in the model's training. A turn may end
+ * inside such a string: its end in ids is found once the string is encoded, by the bytes that its tokens stand for. */
 #include "text/chat.h"
 
 #include <jansson.h>
@@ -10,6 +11,10 @@
 #include "text/chat_templates.h"
 #include "text/tokenizer_internal.h"
 
+_Static_assert((int)COHORT_ROLE_SYSTEM == (int)CHAT_SYSTEM && (int)COHORT_ROLE_USER == (int)CHAT_USER &&
+                   (int)COHORT_ROLE_ASSISTANT == (int)CHAT_ASSISTANT && (int)COHORT_ROLE_TOOL == (int)CHAT_TOOL,
+               "the roles are the same");
+
 struct message {
     enum chat_role role;
     size_t at, len; /* of the contents */
@@ -19,8 +24,9 @@ struct render {
     const struct tokenizer *t;
     struct buf contents; /* of all messages, joined parts */
     struct message *messages;
-    size_t n;
-    struct buf text; /* waiting to be encoded */
+    cohort_turn *turns;       /* one for each message; ended <= n have an end, */
+    size_t n, ended, encoded; /* in ids those before `encoded`, the others in bytes of `text` */
+    struct buf text;          /* waiting to be encoded */
     struct ids out;
     int eats_space; /* the last marker drops white space behind it */
     cohort_error *err;
@@ -130,16 +136,49 @@ static int read_messages(struct render *r, const char *json, size_t len) {
         code = err_set(r->err, COHORT_E_ARGUMENT, "messages", "not an array with at least one message");
     else if (r->n > CHAT_MESSAGES_MAX)
         code = err_set(r->err, COHORT_E_LIMIT, "messages", "%zu messages, the limit is %d", r->n, CHAT_MESSAGES_MAX);
-    else if (!(r->messages = mem_zalloc(r->n, sizeof(*r->messages))))
+    else if (!(r->messages = mem_zalloc(r->n, sizeof(*r->messages))) ||
+             !(r->turns = mem_zalloc(r->n, sizeof(*r->turns))))
         code = no_memory(r->err, COHORT_E_MEMORY);
     for (size_t i = 0; !code && i < r->n; i++) code = read_message(r, i, json_array_get(root, i));
     json_decref(root);
     return code;
 }
 
+/* The next message's turn ends here. */
+static void end_turn(struct render *r) {
+    cohort_turn *turn = &r->turns[r->ended];
+    *turn = (cohort_turn){.role = (int)r->messages[r->ended].role, .end = (uint32_t)r->text.len};
+    r->ended++;
+}
+
+/* Turns' ends from bytes of `text` to ids: `text` without its first `skip` bytes has become the ids from `first` on. A
+ * token that an end cuts lies behind it. */
+static void place_ends(struct render *r, size_t skip, size_t first) {
+    size_t bytes = 0, at = first, end = 0, all = 0, len;
+    const char *piece;
+    for (size_t i = first; r->encoded < r->ended && i < r->out.n; i++) {
+        tokenizer_piece(r->t, r->out.v[i], 1, &piece, &len);
+        all += len;
+    }
+    /* A space that the encoder put in front is no byte of the text. Characters that the vocabulary lacks have no bytes
+     * to go by: then the ends are where the text begins. */
+    size_t extra = all - (r->text.len - skip);
+    int exact = all >= r->text.len - skip && extra <= 1;
+    for (; r->encoded < r->ended; r->encoded++) {
+        cohort_turn *turn = &r->turns[r->encoded];
+        end = turn->end > skip ? turn->end - skip + extra : 0;
+        for (; exact && at < r->out.n; at++) {
+            tokenizer_piece(r->t, r->out.v[at], 1, &piece, &len);
+            if (bytes + len > end) break;
+            bytes += len;
+        }
+        turn->end = (uint32_t)at;
+    }
+}
+
 /* Encodes the waiting text. */
 static int flush(struct render *r) {
-    size_t skip = 0;
+    size_t skip = 0, first = r->out.n;
     while (r->eats_space && skip < r->text.len && is_space(r->text.data[skip])) skip++;
     if (r->text.len > skip) {
         int32_t *ids;
@@ -150,6 +189,7 @@ static int flush(struct render *r) {
         mem_free(ids);
         if (code) return no_memory(r->err, code);
     }
+    place_ends(r, skip, first);
     buf_clear(&r->text);
     return 0;
 }
@@ -198,6 +238,7 @@ static int add_systems(struct render *r, size_t first, size_t last) {
         code = add_turn(r, turn->open);
         if (!code) code = add_content(r, &r->messages[i]);
         if (!code) code = add_turn(r, turn->close);
+        if (!code) end_turn(r);
     }
     return code;
 }
@@ -225,6 +266,7 @@ static int add_messages(struct render *r) {
         waiting = 0;
         if (!code) code = add_content(r, &r->messages[i]);
         if (!code) code = add_turn(r, c->turns[role].close);
+        if (!code) end_turn(r);
     }
     return code;
 }
@@ -237,17 +279,20 @@ static int render(struct render *r, int add_generation) {
     if (!code) code = add_messages(r);
     if (!code && add_generation) code = add_turn(r, t->chat->generation);
     if (!code) code = flush(r);
-    if (!code && begin && r->out.n > 1 && r->out.v[1] == t->bos) /* the first turn opens with it, too */
+    if (!code && begin && r->out.n > 1 && r->out.v[1] == t->bos) { /* the first turn opens with it, too */
         memmove(r->out.v, r->out.v + 1, --r->out.n * sizeof(*r->out.v));
+        for (size_t i = 0; i < r->n; i++) r->turns[i].end -= r->turns[i].end > 0;
+    }
     return code;
 }
 
 int chat_render(const struct tokenizer *t, const char *json, size_t len, int add_generation, int32_t **out, size_t *n,
-                cohort_error *err) {
+                cohort_turn **turns, size_t *turns_n, cohort_error *err) {
     struct render r = {.t = t, .err = err};
     r.contents.max = r.text.max = TOKENIZER_TEXT_MAX;
     *out = NULL;
-    *n = 0;
+    *turns = NULL;
+    *n = *turns_n = 0;
     int code = read_messages(&r, json, len);
     if (!code) code = render(&r, add_generation);
     if (!code && !r.out.v) code = err_set(err, COHORT_E_ARGUMENT, "messages", "the messages hold no text");
@@ -256,10 +301,13 @@ int chat_render(const struct tokenizer *t, const char *json, size_t len, int add
     mem_free(r.messages);
     if (code) {
         mem_free(r.out.v);
+        mem_free(r.turns);
         return code;
     }
     *out = r.out.v;
     *n = r.out.n;
+    *turns = r.turns;
+    *turns_n = r.n;
     return 0;
 }
 

@@ -69,6 +69,9 @@ class Server:
     def get(self, path, **kw):
         return httpx.get(self.url + path, timeout=TIMEOUT_S, **{"headers": self.headers, **kw})
 
+    def delete(self, stream, **kw):
+        return httpx.delete(self.url + "/v1/streams/" + stream, timeout=TIMEOUT_S, **{"headers": self.headers, **kw})
+
     def client(self, key="none"):
         return openai.OpenAI(base_url=self.url + "/v1", api_key=key, max_retries=0, timeout=TIMEOUT_S,
                              _strict_response_validation=True)

@@ -16,7 +16,7 @@ def cohort(*words, code=0, stdin=None):
 
 def test_help_names_every_command():
     text = cohort("--help")
-    for command in ("serve", "top", "run", "bench", "perplexity", "score", "tokenize", "inspect", "pull"):
+    for command in ("serve", "top", "run", "bench", "perplexity", "score", "tokenize", "inspect", "cache", "pull"):
         assert command in text
         assert command in cohort(command, "--help")
 
@@ -61,6 +61,33 @@ def test_perplexity(tmp_path):
     text.write_text("The quick brown fox jumps over the lazy dog. " * 40)
     last = cohort("perplexity", "-m", MODEL, "-f", text, "-c", 64).splitlines()[-1]
     assert last.startswith("PPL = ") and math.isfinite(float(last[6:]))
+
+
+def test_cache(tmp_path):
+    """What `run` stores is found again by the next one, listed, verified and removed."""
+    where = ("--state-dir", tmp_path / "state")
+    words = ("run", "-m", MODEL, "-p", "One two three four five. " * 40, "-n", 8, "--temp", 0, "--ignore-eos")
+    assert cohort(*words) == cohort(*words, *where) == cohort(*words, *where) == cohort(*words, "--no-cache")
+    listed = json.loads(cohort("cache", "ls", "-j", *where))
+    assert listed["format"] == 1 and listed["blocks"] >= 4 and listed["bad"] == 0
+    assert listed["sequences_n"] == len(listed["sequences"]) >= 1
+    sequence = listed["sequences"][0]
+    assert sequence["tokens"] > 128 and sequence["bytes"] > 0 and sequence["sessions"] == []
+    assert str(sequence["id"]) in cohort("cache", "ls", *where)
+    assert cohort("cache", "verify", *where) == f"{listed['blocks']} blocks, 0 bad\n"
+    segment = tmp_path / "state" / "pages-0-0.seg"
+    content = bytearray(segment.read_bytes())
+    content[4096 + 100] ^= 4
+    segment.write_bytes(content)
+    assert "checksum does not hold" in cohort("cache", "verify", *where, code=1)
+    assert cohort(*words, *where) == cohort(*words)
+    cohort("cache", "verify", "--repair", *where)
+    assert cohort("cache", "verify", *where).endswith(" 0 bad\n")
+    assert cohort("cache", "rm", "--unused", 3600, *where) == "0 blocks removed\n"
+    cohort("cache", "rm", "all", *where)
+    assert json.loads(cohort("cache", "ls", "-j", *where))["blocks"] == 0
+    assert "there is no stored sequence" in cohort("cache", "rm", 5, *where, code=1)
+    assert "one of them" in cohort("cache", "rm", *where, code=1)
 
 
 @pytest.mark.parametrize("words,says", [

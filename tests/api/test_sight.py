@@ -193,7 +193,7 @@ def test_verbose_reports_while_something_runs(start):
     thread.join()
     number = r"\d+\.\d+"
     assert re.fullmatch(rf"cohort: rows \d running, \d preparing, 0 waiting; tokens/s {number} prompt, {number} generated; {number} iterations/s "
-                        rf"of build {number}, forward {number}, deliver {number}, gap {number} ms; state pages \d+ of \d+; preemptions 0\n",
+                        rf"of build {number}, forward {number}, deliver {number}, gap {number} ms; (\d+ % of prompt tokens from the store; )?state pages \d+ of \d+; preemptions 0\n",
                         reports[0]), reports[0]
 
 
@@ -227,6 +227,7 @@ def test_top_once(start):
     assert re.search(r"rows +1 running +0 preparing +0 waiting", picture)
     assert float(re.search(r"([\d.]+) generated", picture)[1]) > 0
     assert re.search(r"state +\[[#.]{40}\] +\d+ %: \d+ of \d+ pages", picture)
+    assert re.search(r"store +\d+ % of prompt tokens came from it; \d+ blocks \([\d.]+ \w+\), 0 sessions, 0 bytes on disk", picture)
     assert re.search(r"time between tokens +p50 [\d.]+ m?s +p99 [\d.]+ m?s", picture)
     assert "\033" not in picture
 

@@ -24,7 +24,7 @@ struct backend_program {
     uint32_t window[PROGRAM_GROUPS_MAX];
     struct batch queue[BACKEND_IN_FLIGHT];
     uint64_t launched, run, waited; /* batch i lies at i % BACKEND_IN_FLIGHT */
-    int closing;
+    int when, aside, closing;
     float *logits, *peaks, *scratch;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -100,14 +100,25 @@ static void run_batch(struct backend_program *p, const struct batch *b) {
         tokens += b->items[i].n_tokens;
         outputs += b->items[i].n_outputs;
     }
-    fake_backend.running = 1;
     assert(b->n_items <= p->items_max && tokens <= p->tokens_max && outputs <= p->outputs_max);
+    if (p->aside) {
+        for (uint32_t i = b->n_items; i-- > 0;) run_item(p, b, i);
+        return;
+    }
+    fake_backend.running = 1;
     fake_backend.last_tokens = tokens;
+    fake_backend.tokens += tokens;
     for (uint32_t i = b->n_items; i-- > 0;) run_item(p, b, i);
     if (fake_backend.delay_us) usleep((useconds_t)fake_backend.delay_us);
     while (fake_backend.hold) usleep(100);
     fake_backend.batches++;
     fake_backend.running = 0;
+}
+
+/* The oldest launched one, on the caller's thread. */
+static void run_next(struct backend_program *p) {
+    run_batch(p, &p->queue[p->run % BACKEND_IN_FLIGHT]);
+    p->run++;
 }
 
 static void *worker(void *program) {
@@ -142,7 +153,9 @@ int backend_compile(struct backend *b, const struct program *program, uint32_t t
     p->scratch = calloc(p->vocab, sizeof(float));
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
-    pthread_create(&p->thread, NULL, worker, p);
+    p->when = fake_backend.when;
+    p->aside = fake_backend.aside;
+    if (p->when == FAKE_THREAD) pthread_create(&p->thread, NULL, worker, p);
     if (progress) progress(user, 1);
     *out = p;
     return 0;
@@ -154,7 +167,7 @@ void backend_program_free(struct backend_program *p) {
     p->closing = 1;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
-    pthread_join(p->thread, NULL);
+    if (p->when == FAKE_THREAD) pthread_join(p->thread, NULL);
     pthread_mutex_destroy(&p->lock);
     pthread_cond_destroy(&p->changed);
     free(p->logits);
@@ -164,7 +177,7 @@ void backend_program_free(struct backend_program *p) {
 }
 
 int backend_launch(struct backend_program *p, const struct batch *batch) {
-    if (fake_backend.refuse_launch && --fake_backend.refuse_launch == 0) return COHORT_E_MEMORY;
+    if (!p->aside && fake_backend.refuse_launch && --fake_backend.refuse_launch == 0) return COHORT_E_MEMORY;
     pthread_mutex_lock(&p->lock);
     int busy = p->launched - p->waited == BACKEND_IN_FLIGHT;
     if (!busy) {
@@ -172,17 +185,19 @@ int backend_launch(struct backend_program *p, const struct batch *batch) {
         pthread_cond_broadcast(&p->changed);
     }
     pthread_mutex_unlock(&p->lock);
+    if (!busy && p->when == FAKE_AT_LAUNCH) run_next(p);
     return busy ? COHORT_E_BUSY : 0;
 }
 
 int backend_wait(struct backend_program *p, uint64_t *busy_us) {
     *busy_us = 1;
     if (p->waited == p->launched) return COHORT_E_AGAIN;
+    if (p->when == FAKE_AT_WAIT) run_next(p);
     pthread_mutex_lock(&p->lock);
     while (p->run == p->waited) pthread_cond_wait(&p->changed, &p->lock);
     p->waited++;
     pthread_mutex_unlock(&p->lock);
-    return fake_backend.break_wait ? COHORT_E_INTERNAL : 0;
+    return fake_backend.break_wait && !p->aside ? COHORT_E_INTERNAL : 0;
 }
 
 int backend_done(const struct backend_program *p) { return 1; }

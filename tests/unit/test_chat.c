@@ -1,4 +1,4 @@
-/* Turn templates: what each renders to, markers in contents, and refusals. */
+/* Turn templates: what each renders to and where its turns end, markers in contents, and refusals. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,19 +31,26 @@ static struct tokenizer *open_markers(const char *model, const char *const *mark
     return tiny_open(&v);
 }
 
-/* The rendering as text, markers as "⟦marker⟧" so that they cannot be taken for plain text. */
-static const char *rendered(const struct tokenizer *t, const char *json, int add_generation) {
+/* The rendering as text: markers in braces so that they cannot be taken for plain text, and with `ends` a "^" where the
+ * turn of a message ends. */
+static const char *render(const struct tokenizer *t, const char *json, int add_generation, int ends) {
     static struct buf out;
     cohort_error err = {0};
+    cohort_turn *turns;
     int32_t *ids;
-    size_t n;
+    size_t n, turns_n, turn = 0;
     buf_clear(&out);
-    if (chat_render(t, json, strlen(json), add_generation, &ids, &n, &err)) {
+    if (chat_render(t, json, strlen(json), add_generation, &ids, &n, &turns, &turns_n, &err)) {
         buf_addf(&out, "%s %s", cohort_error_name(err.code), err.field);
         assert_true(err.text[0] != '\0');
+        assert_null(ids);
+        assert_null(turns);
         return out.data;
     }
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i <= n; i++) {
+        for (; turn < turns_n && turns[turn].end == i; turn++)
+            if (ends) buf_adds(&out, "^");
+        if (i == n) break;
         const char *bytes;
         size_t len;
         int special = tokenizer_is_special(t, ids[i]);
@@ -52,8 +59,14 @@ static const char *rendered(const struct tokenizer *t, const char *json, int add
         buf_add(&out, bytes, len);
         if (special) buf_adds(&out, "}");
     }
+    assert_int_equal(turn, turns_n); /* none falls, none lies behind the last id */
     mem_free(ids);
+    mem_free(turns);
     return out.data;
+}
+
+static const char *rendered(const struct tokenizer *t, const char *json, int add_generation) {
+    return render(t, json, add_generation, 0);
 }
 
 #define TALK                                                                                                           \
@@ -65,7 +78,7 @@ static void expect(const char *model, const char *const *markers, int with_bos, 
                    const char *want) {
     struct tokenizer *t = open_markers(model, markers, with_bos, hint);
     assert_string_equal(chat_template_name(t), name);
-    assert_string_equal(rendered(t, TALK, 1), want);
+    assert_string_equal(render(t, TALK, 1, 1), want);
     tokenizer_close(t);
 }
 
@@ -73,46 +86,115 @@ static void expect(const char *model, const char *const *markers, int with_bos, 
 
 static void test_templates(void **state) {
     expect("gpt2", MARKERS("<start_of_turn>", "<end_of_turn>"), 1, NULL, "gemma",
-           "{<s>}{<start_of_turn>}user\nS\n\nU{<end_of_turn>}\n{<start_of_turn>}model\nA{<end_of_turn>}\n"
-           "{<start_of_turn>}user\nVW{<end_of_turn>}\n{<start_of_turn>}model\n");
+           "{<s>}{<start_of_turn>}user\nS\n\n^U{<end_of_turn>}\n^{<start_of_turn>}model\nA{<end_of_turn>}\n"
+           "^{<start_of_turn>}user\nVW{<end_of_turn>}\n^{<start_of_turn>}model\n");
     expect("gpt2", MARKERS("<|turn>", "<turn|>"), 1, NULL, "gemma4",
-           "{<s>}{<|turn>}system\nS{<turn|>}\n{<|turn>}user\nU{<turn|>}\n{<|turn>}model\nA{<turn|>}\n{<|turn>}user\nVW{"
-           "<turn|>}\n{<|turn>}model\n<|channel>thought\n<channel|>");
-    expect(
-        "gpt2", MARKERS("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"), 1, NULL, "llama3",
-        "{<s>}{<|start_header_id|>}system{<|end_header_id|>}\n\nS{<|eot_id|>}{<|start_header_id|>}user{<|end_header_"
-        "id|>}\n\nU{<|eot_id|>}{<|start_header_id|>}assistant{<|end_header_id|>}\n\nA{<|eot_id|>}{<|start_header_id|>"
-        "}user{<|end_header_id|>}\n\nVW{<|eot_id|>}{<|start_header_id|>}assistant{<|end_header_id|>}\n\n");
+           "{<s>}{<|turn>}system\nS{<turn|>}\n^{<|turn>}user\nU{<turn|>}\n^{<|turn>}model\nA{<turn|>}\n^{<|turn>}"
+           "user\nVW{<turn|>}\n^{<|turn>}model\n<|channel>thought\n<channel|>");
+    expect("gpt2", MARKERS("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"), 1, NULL, "llama3",
+           "{<s>}{<|start_header_id|>}system{<|end_header_id|>}\n\nS{<|eot_id|>}^{<|start_header_id|>}user{<|end_"
+           "header_id|>}\n\nU{<|eot_id|>}^{<|start_header_id|>}assistant{<|end_header_id|>}\n\nA{<|eot_id|>}^{<|"
+           "start_header_id|>}user{<|end_header_id|>}\n\nVW{<|eot_id|>}^{<|start_header_id|>}assistant{<|end_header_"
+           "id|>}\n\n");
     expect("gpt2", MARKERS("<|im_start|>", "<|im_end|>"), 0, NULL, "chatml",
-           "{<|im_start|>}system\nS{<|im_end|>}\n{<|im_start|>}user\n U {<|im_end|>}\n{<|im_start|>}assistant\nA{<|im_"
-           "end|>}\n{<|im_start|>}user\nVW{<|im_end|>}\n{<|im_start|>}assistant\n");
+           "{<|im_start|>}system\nS{<|im_end|>}\n^{<|im_start|>}user\n U {<|im_end|>}\n^{<|im_start|>}assistant\nA{<"
+           "|im_end|>}\n^{<|im_start|>}user\nVW{<|im_end|>}\n^{<|im_start|>}assistant\n");
     expect("gpt2", MARKERS("<|im_start|>", "<|im_end|>", "<|im_sep|>"), 0, NULL, "phi4",
-           "{<|im_start|>}system{<|im_sep|>}S{<|im_end|>}{<|im_start|>}user{<|im_sep|>} U {<|im_end|>}{<|im_start|>}"
-           "assistant{<|im_sep|>}A{<|im_end|>}{<|im_start|>}user{<|im_sep|>}VW{<|im_end|>}{<|im_start|>}assistant{<|im_"
-           "sep|>}");
-    expect(
-        "gpt2", MARKERS("<|start|>", "<|message|>", "<|end|>", "<|channel|>"), 0, NULL, "harmony",
-        "{<|start|>}developer{<|message|>}# Instructions\n\nS\n\n{<|end|>}{<|start|>}user{<|message|>} U {<|end|>}{<|"
-        "start|>}assistant{<|channel|>}final{<|message|>}A{<|end|>}{<|start|>}user{<|message|>}VW{<|end|>}{<|start|>}"
-        "assistant");
+           "{<|im_start|>}system{<|im_sep|>}S{<|im_end|>}^{<|im_start|>}user{<|im_sep|>} U {<|im_end|>}^{<|im_start|>}"
+           "assistant{<|im_sep|>}A{<|im_end|>}^{<|im_start|>}user{<|im_sep|>}VW{<|im_end|>}^{<|im_start|>}assistant{<|"
+           "im_sep|>}");
+    expect("gpt2", MARKERS("<|start|>", "<|message|>", "<|end|>", "<|channel|>"), 0, NULL, "harmony",
+           "{<|start|>}developer{<|message|>}# Instructions\n\nS\n\n{<|end|>}^{<|start|>}user{<|message|>} U {<|end|>"
+           "}^{<|start|>}assistant{<|channel|>}final{<|message|>}A{<|end|>}^{<|start|>}user{<|message|>}VW{<|end|>}^{<|"
+           "start|>}assistant");
     expect("gpt2", MARKERS("<|user|>", "<|assistant|>", "<|end|>", "<|system|>"), 0, NULL, "phi3",
-           "{<|system|>}\nS{<|end|>}\n{<|user|>}\n U {<|end|>}\n{<|assistant|>}\nA{<|end|>}\n{<|user|>}\nVW{<|end|>}\n"
-           "{<|assistant|>}\n");
+           "{<|system|>}\nS{<|end|>}\n^{<|user|>}\n U {<|end|>}\n^{<|assistant|>}\nA{<|end|>}\n^{<|user|>}\nVW{<|end|>}"
+           "\n^{<|assistant|>}\n");
     expect("gpt2", MARKERS("[gMASK]", "<sop>", "<|user|>", "<|assistant|>", "<|system|>"), 0, NULL, "glm4",
-           "{[gMASK]}{<sop>}{<|system|>}\nS{<|user|>}\n U {<|assistant|>}\nA{<|user|>}\nVW{<|assistant|>}\n");
+           "{[gMASK]}{<sop>}{<|system|>}\nS^{<|user|>}\n U ^{<|assistant|>}\nA^{<|user|>}\nVW^{<|assistant|>}\n");
+    expect("gpt2",
+           MARKERS("<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|SYSTEM_TOKEN|>", "<|USER_TOKEN|>",
+                   "<|CHATBOT_TOKEN|>"),
+           1, NULL, "command-r",
+           "{<s>}{<|START_OF_TURN_TOKEN|>}{<|SYSTEM_TOKEN|>}S{<|END_OF_TURN_TOKEN|>}^{<|START_OF_TURN_TOKEN|>}{<|USER_"
+           "TOKEN|>}U{<|END_OF_TURN_TOKEN|>}^{<|START_OF_TURN_TOKEN|>}{<|CHATBOT_TOKEN|>}A{<|END_OF_TURN_TOKEN|>}^{<|"
+           "START_OF_TURN_TOKEN|>}{<|USER_TOKEN|>}VW{<|END_OF_TURN_TOKEN|>}^{<|START_OF_TURN_TOKEN|>}{<|CHATBOT_TOKEN|>"
+           "}");
     expect("gpt2", MARKERS("<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"), 1, NULL, "deepseek",
-           "{<s>}S{<｜User｜>} U {<｜Assistant｜>}A{<｜end▁of▁sentence｜>}{<｜User｜>}VW{<｜Assistant｜>}");
+           "{<s>}S^{<｜User｜>} U ^{<｜Assistant｜>}A{<｜end▁of▁sentence｜>}^{<｜User｜>}VW^{<｜Assistant｜>}");
     expect("gpt2", MARKERS("[INST]", "[/INST]", "</s>"), 1, NULL, "mistral-v3-tekken",
-           "{<s>}{[INST]}S\n\n U {[/INST]}A{</s>}{[INST]}VW{[/INST]}");
+           "{<s>}{[INST]}S\n\n^ U {[/INST]}^A{</s>}^{[INST]}VW{[/INST]}^");
     expect("gpt2", MARKERS("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]", "</s>"), 1, NULL,
            "mistral-v7-tekken",
-           "{<s>}{[SYSTEM_PROMPT]}S{[/SYSTEM_PROMPT]}{[INST]} U {[/INST]}A{</s>}{[INST]}VW{[/INST]}");
+           "{<s>}{[SYSTEM_PROMPT]}S{[/SYSTEM_PROMPT]}^{[INST]} U {[/INST]}^A{</s>}^{[INST]}VW{[/INST]}^");
+    /* Pieces of these vocabularies begin with a space of their own. */
+    expect("llama", MARKERS("[INST]", "[/INST]", "</s>"), 1, NULL, "mistral-v3",
+           "{<s>}{[INST]}  S\n\n^ U {[/INST]}^  A{</s>}^{[INST]}  VW{[/INST]}^");
+    expect("llama", MARKERS("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]", "</s>"), 1, NULL, "mistral-v7",
+           "{<s>}{[SYSTEM_PROMPT]}  S{[/SYSTEM_PROMPT]}^{[INST]}   U {[/INST]}^  A{</s>}^{[INST]}  VW{[/INST]}^");
     expect("llama", MARKERS("</s>"), 1, "{{ '[INST] <<SYS>>' }}", "llama2",
-           "{<s>} [INST] <<SYS>>\nS\n<</SYS>>\n\nU [/INST] A {</s>}{<s>} [INST] VW [/INST]");
+           "{<s>} [INST] <<SYS>>\nS\n<</SYS>>\n\n^U [/INST]^ A {</s>}^{<s>} [INST] VW [/INST]^");
     expect("llama", MARKERS("</s>"), 1, "{{ '[INST] ' }}", "mistral-v1",
-           "{<s>} [INST] S\n\n U  [/INST] A{</s>} [INST] VW [/INST]");
+           "{<s>} [INST] S\n\n^ U  [/INST]^ A{</s>}^ [INST] VW [/INST]^");
     expect("llama", MARKERS("</s>"), 1, NULL, "plain",
-           "{<s>} system: S\nuser:  U \nassistant: A\nuser: VW\nassistant:");
+           "{<s>} system: S\n^user:  U \n^assistant: A\n^user: VW\n^assistant:");
+}
+
+static void test_roles_of_turns(void **state) {
+    struct tokenizer *t = open_markers("gpt2", MARKERS("<|im_start|>", "<|im_end|>"), 0, NULL);
+    static const char talk[] = "[{\"role\":\"developer\",\"content\":\"\"},{\"role\":\"user\",\"content\":\"\"},"
+                               "{\"role\":\"assistant\"},{\"role\":\"tool\",\"content\":\"\"}]";
+    static const int want[] = {COHORT_ROLE_SYSTEM, COHORT_ROLE_USER, COHORT_ROLE_ASSISTANT, COHORT_ROLE_TOOL};
+    cohort_turn *turns;
+    int32_t *ids;
+    size_t n, turns_n;
+    assert_int_equal(chat_render(t, talk, sizeof talk - 1, 0, &ids, &n, &turns, &turns_n, NULL), 0);
+    assert_int_equal(turns_n, 4);
+    for (size_t i = 0; i < 4; i++) assert_int_equal(turns[i].role, want[i]);
+    assert_int_equal(turns[3].end, n);
+    mem_free(ids);
+    mem_free(turns);
+    tokenizer_close(t);
+}
+
+/* An end inside a text lies between two of its tokens, and a token across it is behind it. */
+static void test_ends_inside_texts(void **state) {
+    static const char talk[] =
+        "[{\"role\":\"user\",\"content\":\"ab\"},{\"role\":\"assistant\",\"content\":\"\xc3\xa4\"},"
+        "{\"role\":\"user\",\"content\":\"c\"}]";
+    tiny_init(&v, "llama");
+    tiny_add_bytes(&v);
+    tiny_add(&v, "▁", 1, 0);
+    struct tokenizer *t = tiny_open(&v);
+    assert_string_equal(chat_template_name(t), "plain");
+    assert_string_equal(render(t, talk, 0, 1), " user: ab\n^assistant: \xc3\xa4\n^user: c\n^");
+    tokenizer_close(t);
+    tiny_init(&v, "llama");
+    tiny_add_bytes(&v);
+    tiny_add(&v, "▁", 1, 0);
+    tiny_add(&v, "\na", 1, 5);
+    tiny_add(&v, "\nas", 1, 9);
+    t = tiny_open(&v);
+    assert_string_equal(render(t, talk, 0, 1), " user: ab^\nassistant: \xc3\xa4\n^user: c\n^");
+    tokenizer_close(t);
+}
+
+/* A vocabulary without bytes has no measure for what it lacks: the ends are in front of the text. */
+static void test_ends_beside_unknown_characters(void **state) {
+    tiny_init(&v, "llama");
+    int32_t unknown = tiny_add(&v, "<unk>", 2, 0);
+    tiny_u32(&v, "tokenizer.ggml.unknown_token_id", (uint32_t)unknown);
+    tiny_add(&v, "user", 1, 0);
+    struct tokenizer *t = tiny_open(&v);
+    cohort_turn *turns;
+    int32_t *ids;
+    size_t n, turns_n;
+    static const char talk[] = "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"b\"}]";
+    assert_int_equal(chat_render(t, talk, sizeof talk - 1, 0, &ids, &n, &turns, &turns_n, NULL), 0);
+    for (size_t i = 0; i < turns_n; i++) assert_true(turns[i].end <= n);
+    mem_free(ids);
+    mem_free(turns);
+    tokenizer_close(t);
 }
 
 /* What the vocabulary calls markers is text when a user writes it. */
@@ -201,8 +283,13 @@ static void test_refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_templates), cmocka_unit_test(test_markers_in_contents),
-                                       cmocka_unit_test(test_system_alone), cmocka_unit_test(test_phi3),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_templates),
+                                       cmocka_unit_test(test_roles_of_turns),
+                                       cmocka_unit_test(test_ends_inside_texts),
+                                       cmocka_unit_test(test_ends_beside_unknown_characters),
+                                       cmocka_unit_test(test_markers_in_contents),
+                                       cmocka_unit_test(test_system_alone),
+                                       cmocka_unit_test(test_phi3),
                                        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests_name("chat", tests, NULL, NULL);
 }

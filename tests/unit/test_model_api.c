@@ -108,6 +108,13 @@ static void chats_are_rendered(void **state) {
     assert_int_equal(cohort_chat_render(model, chat, sizeof(chat) - 1, 1, &ids, &n, &err), 0);
     assert_true(n > 2);
     cohort_free(ids);
+    cohort_turn *turns;
+    size_t turns_n;
+    assert_int_equal(cohort_chat_render_turns(model, chat, sizeof(chat) - 1, 0, &ids, &n, &turns, &turns_n, &err), 0);
+    assert_int_equal(turns_n, 1);
+    assert_true(turns[0].role == COHORT_ROLE_USER && turns[0].end == n);
+    cohort_free(ids);
+    cohort_free(turns);
     assert_int_equal(cohort_chat_render(model, wrong, sizeof(wrong) - 1, 1, &ids, &n, &err), COHORT_E_ARGUMENT);
     assert_non_null(strstr(err.field, "messages[0]"));
     assert_null(ids);

@@ -123,6 +123,7 @@ static void known_refresh(struct world *w) {
         HOLDS(w, view.index == (k->n - 1) / PAGE_TOKENS && view.index * PAGE_TOKENS + view.n == k->n);
         HOLDS(w, memcmp(view.tokens, &k->tokens[view.index * PAGE_TOKENS], view.n * sizeof(int32_t)) == 0);
         HOLDS(w, (view.parent == 0) == (view.index == 0));
+        HOLDS(w, prefix_child(w->p, view.space, view.parent, view.tokens, view.n) == k->name);
         i++;
     }
 }
@@ -137,7 +138,9 @@ static void known_add(struct world *w, prefix_block name, uint64_t space, const 
         *k = (struct known){.name = name, .space = space, .n = n};
         memcpy(k->tokens, tokens, n * sizeof *tokens);
     }
-    if (where != 0) k->where = where;
+    if (where == 0) return;
+    k->where = where;
+    k->told_at_all = 1; /* what has had a copy is as if told */
 }
 
 /* What the brute search needs of a block. */
@@ -385,8 +388,12 @@ static void row_tokens(struct world *w, struct row *r) {
     uint32_t same = 0;
     if (w->known_n > 0 && draw(w, 8) > 0) {
         const struct known *k = &w->known[draw(w, w->known_n)];
+        for (uint32_t tries = draw(w, 4); tries > 0; tries--) { /* longer ones rather */
+            const struct known *other = &w->known[draw(w, w->known_n)];
+            if (other->n > k->n) k = other;
+        }
         r->space = k->space;
-        same = draw(w, 3) == 0 ? k->n : draw(w, k->n + 1);
+        same = draw(w, 2) == 0 ? k->n : draw(w, k->n + 1);
         if (same > r->n) same = r->n;
         memcpy(r->tokens, k->tokens, same * sizeof *r->tokens);
     }
@@ -556,6 +563,7 @@ static void step(struct world *w) {
         if (k != NULL && draw(w, 2)) prefix_remove(w->p, k->name);
         if (draw(w, 40) == 0) prefix_remove_space(w->p, draw(w, 2));
     } else if (what < 86) {
+        copy_make(w);
         copy_make(w);
     } else if (what < 88) {
         copy_forget(w);

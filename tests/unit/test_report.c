@@ -35,6 +35,10 @@ static void o2_says_what_happened_between_two_snapshots(void **state) {
     assert_string_equal(line.data, "rows 4 running, 1 preparing, 2 waiting; tokens/s 200.0 prompt, 40.0 generated; "
                                    "10.0 iterations/s of build 0.100, forward 20.000, deliver 0.020, gap 0.002 ms; "
                                    "state pages 30 of 64; preemptions 2");
+    buf_clear(&line);
+    now.cached_tokens = 1200; /* beside 400 that were read */
+    assert_int_equal(report_line(&last, &now, 2.0, &line), 0);
+    assert_non_null(strstr(line.data, " ms; 75 % of prompt tokens from the store; state pages"));
     buf_free(&line);
 }
 

@@ -196,6 +196,27 @@ static void has(const struct buf *picture, const char *what) {
     if (!strstr(picture->data, what)) fail_msg("no \"%s\" in:\n%s", what, picture->data);
 }
 
+static void the_store_is_shown(void **state) {
+    struct buf picture = {0};
+    struct top_view v = {.url = "x", .now = sample(METRICS, 1)};
+    assert_int_equal(top_view(&v, &picture), 0); /* a server from before it had one */
+    has(&picture, "store         0 % of prompt tokens came from it; 0 blocks (0 bytes), 0 sessions, 0 bytes on disk\n");
+    const struct top_sample *a =
+        sample(METRICS "cohort_cached_tokens_total 300\ncohort_cache_blocks 12\ncohort_cache_bytes 1572864\n"
+                       "cohort_cache_sessions 2\ncohort_disk_bytes 1023\n",
+               2);
+    v = (struct top_view){.url = "x", .now = a, .last = a};
+    buf_clear(&picture);
+    assert_int_equal(top_view(&v, &picture), 0); /* nothing came: since its start */
+    has(&picture,
+        "store         75 % of prompt tokens came from it; 12 blocks (1.5 MiB), 2 sessions, 1023 bytes on disk\n");
+    v.last = sample(METRICS "cohort_cached_tokens_total 200\n", 1);
+    buf_clear(&picture);
+    assert_int_equal(top_view(&v, &picture), 0);
+    has(&picture, "store         100 % of prompt tokens came from it");
+    buf_free(&picture);
+}
+
 static void the_picture_says_it_all(void **state) {
     static const char before[] =
         METRICS "cohort_step_forward_seconds_total 1\n"
@@ -249,6 +270,7 @@ int main(void) {
         cmocka_unit_test(quantiles_are_of_what_came_between),
         cmocka_unit_test(tenants_are_bounded_and_printable),
         cmocka_unit_test(the_picture_says_it_all),
+        cmocka_unit_test(the_store_is_shown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,146 @@
+/* Opening the store, rows that come and go, and the bytes that a plan wants moved (cache.h). */
+#include "engine/cache.h"
+
+#include <assert.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engine/internal.h"
+
+_Static_assert(COHORT_CACHE_SALT_MAX + COHORT_TENANT_NAME_MAX + 64 <= SPACE_NAME_MAX, "every name fits");
+_Static_assert((int)SPACE_NAME_MAX <= (int)DISK_SPACE_MAX, "and can be stored");
+_Static_assert((int)SPACES_MAX <= (int)PREFIX_SPACES_MAX, "the tree has room for all of them");
+
+/* Blocks that memory and the folder can hold: every block has a page in each full group, or, without such groups, is
+ * on the way to one that has some. */
+static uint64_t blocks_max(const struct cohort_engine *e, const struct state_plan *plan) {
+    uint64_t pages = 0, full = 0, least = UINT64_MAX;
+    for (uint32_t g = 0; g < plan->groups; g++) {
+        if (plan->pages[g] > pages) pages = plan->pages[g];
+        if (plan->page_bytes[g] < least) least = plan->page_bytes[g];
+        if (model_program(e->model->built)->groups[g].window == 0) full += plan->page_bytes[g];
+    }
+    uint64_t of_a_block = full ? full : least;
+    uint64_t cold = e->options.state_dir && of_a_block ? e->options.state_dir_bytes / of_a_block : 0;
+    uint64_t most = 2 * pages + cold + 64;
+    return most < PREFIX_BLOCKS_MAX ? most : PREFIX_BLOCKS_MAX;
+}
+
+int cache_open(struct cohort_engine *e, const struct state_plan *plan, cohort_error *err) {
+    struct cache *c = &e->cache;
+    const struct program *program = model_program(e->model->built);
+    struct prefix_config config = {.pages = e->pages, .groups = plan->groups, .seed = rng_entropy()};
+    c->groups = plan->groups;
+    for (uint32_t g = 0; g < plan->groups; g++) {
+        config.window[g] = program->groups[g].window;
+        c->page_bytes[g] = plan->page_bytes[g];
+    }
+    config.blocks_max = e->options.cache ? (uint32_t)blocks_max(e, plan) : 0;
+    int code = prefix_new(&config, &c->prefix, err);
+    if (code) return code;
+    c->spaces = spaces_new();
+    c->sessions = mem_zalloc(CACHE_SESSIONS_MAX, sizeof(*c->sessions));
+    if (!c->spaces || !c->sessions) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the prefix store");
+    return e->options.state_dir ? spill_open(e, err) : 0;
+}
+
+void cache_close(struct cohort_engine *e) {
+    struct cache *c = &e->cache;
+    disk_close(c->disk);
+    records_deinit(&c->records);
+    mem_free(c->scratch);
+    mem_free(c->sessions);
+    spaces_free(c->spaces);
+    prefix_free(c->prefix);
+}
+
+/* ---- Rows ---- */
+
+void cache_enter(struct cohort_engine *e, struct row *row) {
+    const struct row_request *r = &row->request;
+    row->space = 0;
+    if (!e->options.cache || !r->cache) return;
+    struct space_name name;
+    size_t tenants_n;
+    uint64_t dropped;
+    space_name_make(&name, tenants_list(e->tenants, &tenants_n)[r->tenant].name, r->salt, r->salt_n);
+    row->space = spaces_take(e->cache.spaces, &name, &dropped);
+    if (dropped) spill_forget_space(e, dropped);
+}
+
+void cache_leave(struct cohort_engine *e, struct row *row, prefix_block stored) {
+    const struct row_request *r = &row->request;
+    if (row->space == 0) return;
+    spaces_leave(e->cache.spaces, row->space);
+    if (!r->session_n || !stored) return;
+    struct space_name name;
+    struct prefix_view view;
+    size_t tenants_n;
+    if (!prefix_get(e->cache.prefix, stored, &view)) return;
+    space_name_make(&name, tenants_list(e->tenants, &tenants_n)[r->tenant].name, r->session, r->session_n);
+    sessions_put(&e->cache, &name, stored, view.index * PAGE_TOKENS + view.n);
+}
+
+void cache_count(struct cohort_engine *e, uint32_t cached) {
+    e->cache.lookups++;
+    e->cache.hits += cached > 0;
+}
+
+/* ---- What a plan wants moved ---- */
+
+void cache_moves(struct cohort_engine *e) {
+    struct sched_copy copy;
+    struct sched_load load;
+    while (sched_pop_copy(e->sched, &copy)) state_copy(e->state, copy.group, copy.from, copy.to);
+    while (sched_pop_load(e->sched, &load)) spill_load(e, &load);
+}
+
+int cache_turn(struct cohort_engine *e) {
+    int worked = 0;
+    if (e->cache.disk) {
+        worked |= spill_results(e);
+        worked |= spill_writes(e);
+    }
+    worked |= sessions_turn(e);
+    return worked;
+}
+
+void cache_end(struct cohort_engine *e, int flush) {
+    sessions_end(e);
+    if (!e->cache.disk || !flush) return;
+    uint64_t until = clock_us() + CACHE_FLUSH_MS * 1000;
+    while ((spill_writes(e) || !spill_idle(e)) && clock_us() < until) {
+        if (!spill_results(e)) usleep(500);
+    }
+}
+
+/* ---- Sight ---- */
+
+void cache_metrics(const struct cohort_engine *e, cohort_metrics *m) {
+    const struct cache *c = &e->cache;
+    struct prefix_counts counts;
+    prefix_get_counts(c->prefix, &counts);
+    m->cache_lookups = c->lookups;
+    m->cache_hits = c->hits;
+    m->cache_blocks = counts.resident;
+    m->cache_snapshots = counts.snapshots;
+    m->cache_bytes = 0;
+    for (uint32_t g = 0; g < c->groups; g++) m->cache_bytes += counts.idle[g] * c->page_bytes[g];
+    m->cache_evictions = counts.evicted;
+    m->cache_snapshot_evictions = counts.evicted_snapshots;
+    m->cache_sessions = c->sessions_n;
+    if (!c->disk) return;
+    struct disk_counts disk;
+    disk_get_counts(c->disk, &disk);
+    m->disk_blocks = disk.records;
+    m->disk_bytes = disk.bytes;
+    m->disk_queued_bytes = disk.queued_bytes;
+    m->disk_written = disk.written;
+    m->disk_restored = disk.read;
+    m->disk_evictions = c->disk_evicted;
+    m->disk_failures = disk.failed_writes + disk.failed_reads;
+    m->disk_restores = c->restores;
+}

@@ -1,0 +1,256 @@
+/* Opening the journal's file: the lock, its format, what is done with a damaged one, and the statements. Whoever opens.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "server/journal_internal.h"
+
+enum { APPLICATION = 0x636f686a /* "cohj", in the file's header */, BUSY_MS = 2000 };
+
+static const char *const schema =
+    "CREATE TABLE streams(number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,"
+    " state INTEGER NOT NULL, dirty INTEGER NOT NULL DEFAULT 0, tries INTEGER NOT NULL DEFAULT 0,"
+    " begun INTEGER NOT NULL, ended INTEGER, events INTEGER, status INTEGER,"
+    " head BLOB, head_sum INTEGER, body BLOB, body_sum INTEGER, result BLOB, result_sum INTEGER);"
+    "CREATE INDEX streams_ended ON streams(ended) WHERE state = 1;"
+    "CREATE INDEX streams_running ON streams(number) WHERE state = 0;"
+    "CREATE INDEX streams_dirty ON streams(number) WHERE dirty = 1;"
+    "CREATE TABLE events(stream INTEGER, n INTEGER, bytes BLOB, sum INTEGER, PRIMARY KEY(stream, n)) WITHOUT ROWID;"
+    "CREATE TABLE notes(stream INTEGER, n INTEGER, bytes BLOB, sum INTEGER, PRIMARY KEY(stream, n)) WITHOUT ROWID;";
+
+const char *const journal_write_sql[WRITE_STATEMENTS] = {
+    [INSERT_STREAM] = "INSERT INTO streams(number, id, owner, state, begun, head, head_sum, body, body_sum)"
+                      " VALUES(?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8)",
+    /* After a failed write the numbers behind it may be there already. */
+    [PUT_EVENT] = "INSERT OR REPLACE INTO events(stream, n, bytes, sum) VALUES(?1, ?2, ?3, ?4)",
+    [PUT_NOTE] = "INSERT OR REPLACE INTO notes(stream, n, bytes, sum) VALUES(?1, ?2, ?3, ?4)",
+    [COUNT_EVENTS] = "SELECT count(*), max(n) FROM events WHERE stream = ?1",
+    [END_STREAM] = "UPDATE streams SET state = 1, dirty = 1, ended = ?2, events = ?3, status = ?4, result = ?5,"
+                   " result_sum = ?6 WHERE number = ?1 AND state = 0",
+    [TRY_STREAM] = "UPDATE streams SET tries = ?2 WHERE number = ?1",
+    [REMOVE_STREAM] = "UPDATE streams SET state = 2, dirty = 1 WHERE number = ?1",
+    [FIND_DIRTY] = "SELECT number, state FROM streams WHERE dirty = 1 LIMIT 1",
+    [PURGE_NOTES] = "DELETE FROM notes WHERE stream = ?1 AND n < (SELECT min(n) FROM notes WHERE stream = ?1) + ?2",
+    [PURGE_EVENTS] = "DELETE FROM events WHERE stream = ?1 AND n < (SELECT min(n) FROM events WHERE stream = ?1) + ?2",
+    [PURGE_STREAM] = "DELETE FROM streams WHERE number = ?1",
+    [CLEAN_STREAM] = "UPDATE streams SET dirty = 0 WHERE number = ?1",
+    [EXPIRE] = "UPDATE streams SET state = 2, dirty = 1 WHERE state = 1 AND ended < ?1",
+    [EXPIRE_OLDEST] = "UPDATE streams SET state = 2, dirty = 1 WHERE number IN"
+                      " (SELECT number FROM streams WHERE state = 1 ORDER BY ended LIMIT ?1)",
+    [COUNT_STREAMS] = "SELECT (SELECT count(*) FROM streams WHERE state = 0),"
+                      " (SELECT count(*) FROM streams WHERE state = 1), (SELECT coalesce(max(number), 0) FROM streams)",
+    [BEGIN_BATCH] = "BEGIN IMMEDIATE",
+    [COMMIT_BATCH] = "COMMIT",
+    [ROLLBACK_BATCH] = "ROLLBACK",
+};
+
+#define STREAM_COLUMNS "number, id, owner, state, status, tries, events, begun, result IS NOT NULL"
+static const char *const read_sql[READ_STATEMENTS] = {
+    [READ_FIND] = "SELECT " STREAM_COLUMNS " FROM streams WHERE id = ?1 AND owner = ?2 AND state <> 2",
+    [READ_UNFINISHED] = "SELECT " STREAM_COLUMNS " FROM streams WHERE state = 0 ORDER BY number",
+    [READ_EVENTS] = "SELECT n, bytes, sum FROM events WHERE stream = ?1 AND n >= ?2 ORDER BY n",
+    [READ_NOTES] = "SELECT n, bytes, sum FROM notes WHERE stream = ?1 AND n >= ?2 ORDER BY n",
+    [READ_HEAD] = "SELECT 0, head, head_sum FROM streams WHERE number = ?1",
+    [READ_BODY] = "SELECT 0, body, body_sum FROM streams WHERE number = ?1",
+    [READ_RESULT] = "SELECT 0, result, result_sum FROM streams WHERE number = ?1",
+};
+
+/* FNV-1a over the place and the bytes: finds flipped bits and blobs in a wrong place, and is no secret. */
+int64_t journal_sum(uint64_t number, uint64_t n, const void *bytes, size_t len) {
+    const uint64_t prime = 0x100000001b3ull;
+    uint64_t h = 0xcbf29ce484222325ull;
+    h = (h ^ number) * prime;
+    h = (h ^ n) * prime;
+    h = (h ^ len) * prime;
+    for (size_t i = 0; i < len; i++) h = (h ^ ((const unsigned char *)bytes)[i]) * prime;
+    return (int64_t)(h ^ h >> 32);
+}
+
+int journal_is_disk_error(int sqlite_code) {
+    switch (sqlite_code & 0xff) {
+    case SQLITE_FULL:
+    case SQLITE_IOERR:
+    case SQLITE_READONLY:
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+    case SQLITE_CANTOPEN:
+    case SQLITE_BUSY:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static int is_damage(int sqlite_code) {
+    return (sqlite_code & 0xff) == SQLITE_CORRUPT || (sqlite_code & 0xff) == SQLITE_NOTADB;
+}
+
+static int number_of(sqlite3 *db, const char *sql, int64_t *out) {
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
+    if (rc == SQLITE_OK) rc = sqlite3_step(statement);
+    if (rc == SQLITE_ROW) *out = sqlite3_column_int64(statement, 0);
+    int end = sqlite3_finalize(statement);
+    return rc == SQLITE_ROW ? SQLITE_OK : end;
+}
+
+/* "ok", or what is wrong: both SQLITE_OK to SQLite. */
+static int check(sqlite3 *db) {
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_prepare_v2(db, "PRAGMA quick_check(1)", -1, &statement, NULL);
+    if (rc == SQLITE_OK) rc = sqlite3_step(statement);
+    int well = rc == SQLITE_ROW && strcmp((const char *)sqlite3_column_text(statement, 0), "ok") == 0;
+    int end = sqlite3_finalize(statement);
+    if (rc == SQLITE_ROW) return well ? SQLITE_OK : SQLITE_CORRUPT;
+    return end ? end : SQLITE_CORRUPT;
+}
+
+static int create(sqlite3 *db) {
+    char numbers[96];
+    int rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    if (rc == SQLITE_OK) rc = sqlite3_exec(db, schema, NULL, NULL, NULL);
+    snprintf(numbers, sizeof numbers, "PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT", APPLICATION,
+             JOURNAL_FORMAT);
+    if (rc == SQLITE_OK) rc = sqlite3_exec(db, numbers, NULL, NULL, NULL);
+    return rc;
+}
+
+/* What the file is. *newer: its format, if this program does not know it. */
+static int recognise(sqlite3 *db, int64_t *newer) {
+    int64_t application = 0, version = 0, tables = 0, pages = 0;
+    int rc = number_of(db, "PRAGMA application_id", &application);
+    if (rc == SQLITE_OK) rc = number_of(db, "PRAGMA user_version", &version);
+    if (rc == SQLITE_OK) rc = number_of(db, "SELECT count(*) FROM sqlite_schema", &tables);
+    if (rc == SQLITE_OK) rc = number_of(db, "PRAGMA page_count", &pages);
+    if (rc != SQLITE_OK) return rc;
+    if (tables == 0) return create(db);
+    if (application != APPLICATION) return SQLITE_NOTADB;
+    if (version > JOURNAL_FORMAT) *newer = version;
+    if (version > JOURNAL_FORMAT || pages > JOURNAL_CHECKED_MAX / 4096) return SQLITE_OK;
+    return check(db);
+}
+
+static int open_writing(struct journal *j, int64_t *newer) {
+    int rc =
+        sqlite3_open_v2(j->path, &j->writing, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    if (rc != SQLITE_OK) return rc;
+    sqlite3_extended_result_codes(j->writing, 1);
+    sqlite3_busy_timeout(j->writing, BUSY_MS);
+    rc = sqlite3_exec(j->writing,
+                      "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA journal_mode = WAL;"
+                      "PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 16777216",
+                      NULL, NULL, NULL);
+    if (rc == SQLITE_OK) rc = recognise(j->writing, newer);
+    if (rc != SQLITE_OK || *newer) return rc;
+    char limit[64];
+    int64_t page = 4096;
+    rc = number_of(j->writing, "PRAGMA page_size", &page);
+    snprintf(limit, sizeof limit, "PRAGMA max_page_count = %lld",
+             (long long)(j->options.bytes_max + j->options.bytes_max / 4) / (page > 0 ? page : 4096) + 64);
+    if (rc == SQLITE_OK) rc = sqlite3_exec(j->writing, limit, NULL, NULL, NULL);
+    for (int i = 0; i < WRITE_STATEMENTS && rc == SQLITE_OK; i++)
+        rc = sqlite3_prepare_v3(j->writing, journal_write_sql[i], -1, SQLITE_PREPARE_PERSISTENT, &j->write[i], NULL);
+    return rc;
+}
+
+static int open_reading(struct journal *j) {
+    int rc = sqlite3_open_v2(j->path, &j->reading, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+    if (rc != SQLITE_OK) return rc;
+    sqlite3_busy_timeout(j->reading, BUSY_MS);
+    rc = sqlite3_exec(j->reading, "PRAGMA trusted_schema = OFF; PRAGMA query_only = 1", NULL, NULL, NULL);
+    for (int i = 0; i < READ_STATEMENTS && rc == SQLITE_OK; i++)
+        rc = sqlite3_prepare_v3(j->reading, read_sql[i], -1, SQLITE_PREPARE_PERSISTENT, &j->read[i], NULL);
+    return rc;
+}
+
+static void close_connections(struct journal *j) {
+    for (int i = 0; i < WRITE_STATEMENTS; i++) sqlite3_finalize(j->write[i]);
+    for (int i = 0; i < READ_STATEMENTS; i++) sqlite3_finalize(j->read[i]);
+    memset(j->write, 0, sizeof j->write);
+    memset(j->read, 0, sizeof j->read);
+    sqlite3_close(j->reading);
+    sqlite3_close(j->writing);
+    j->reading = j->writing = NULL;
+}
+
+static int failed(struct journal *j, int rc, cohort_error *err) {
+    char why[160];
+    snprintf(why, sizeof why, "%s", j->writing ? sqlite3_errmsg(j->writing) : sqlite3_errstr(rc));
+    close_connections(j);
+    return err_set(err, COHORT_E_IO, "state-dir", "%.200s: cannot be opened: %s", j->path, why);
+}
+
+/* The file, and what SQLite keeps beside it. */
+static int move_aside(struct journal *j, cohort_error *err) {
+    static const char *const parts[] = {"", "-wal", "-shm"};
+    char from[sizeof j->path + 8], to[sizeof j->path + 48];
+    long long now = (long long)time(NULL);
+    for (int i = 0; i < 3; i++) {
+        snprintf(from, sizeof from, "%s%s", j->path, parts[i]);
+        snprintf(to, sizeof to, "%s.damaged-%lld%s", j->path, now, parts[i]);
+        if (rename(from, to) != 0 && errno != ENOENT)
+            return err_set(err, COHORT_E_IO, "state-dir", "%.200s is damaged and cannot be moved aside: %s", j->path,
+                           strerror(errno));
+    }
+    fprintf(stderr, "cohort: %s is damaged; it was moved to %s.damaged-%lld, and a new one is begun\n", j->path,
+            j->path, now);
+    return 0;
+}
+
+static int take_lock(struct journal *j, const char *dir, cohort_error *err) {
+    char path[sizeof j->path + 8];
+    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
+        return err_set(err, COHORT_E_IO, "state-dir", "the state directory %.200s cannot be made: %s", dir,
+                       strerror(errno));
+    snprintf(path, sizeof path, "%s/journal.lock", dir);
+    j->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (j->lock_fd < 0) return err_set(err, COHORT_E_IO, "state-dir", "%.200s: %s", path, strerror(errno));
+    if (flock(j->lock_fd, LOCK_EX | LOCK_NB) == 0) return 0;
+    return err_set(err, errno == EWOULDBLOCK ? COHORT_E_BUSY : COHORT_E_IO, "state-dir",
+                   "the state directory %.200s: %s", dir,
+                   errno == EWOULDBLOCK ? "another server uses it" : strerror(errno));
+}
+
+/* Streams hold what people asked: for nobody else's eyes. */
+static void make_private(const struct journal *j) {
+    int fd = open(j->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0) close(fd);
+}
+
+int journal_db_open(struct journal *j, cohort_error *err) {
+    const char *dir = j->options.dir;
+    if (snprintf(j->path, sizeof j->path - 64, "%s/journal.db", dir) >= (int)sizeof j->path - 64)
+        return err_set(err, COHORT_E_ARGUMENT, "state-dir", "the path of the state directory is too long");
+    int code = take_lock(j, dir, err);
+    if (code) return code;
+    int64_t newer = 0;
+    make_private(j);
+    int rc = open_writing(j, &newer);
+    if (is_damage(rc)) {
+        close_connections(j);
+        if ((code = move_aside(j, err)) != 0) return code;
+        make_private(j);
+        rc = open_writing(j, &newer);
+    }
+    if (newer) {
+        close_connections(j);
+        return err_set(err, COHORT_E_UNSUPPORTED, "state-dir",
+                       "%.200s has format %lld, and this program knows formats up to %d", j->path, (long long)newer,
+                       JOURNAL_FORMAT);
+    }
+    if (rc == SQLITE_OK) rc = open_reading(j);
+    return rc == SQLITE_OK ? 0 : failed(j, rc, err);
+}
+
+void journal_db_close(struct journal *j) {
+    close_connections(j);
+    if (j->lock_fd >= 0) close(j->lock_fd);
+    j->lock_fd = -1;
+}

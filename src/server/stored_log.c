@@ -1,0 +1,323 @@
+/* A stored call while it runs (stored.h): from the choices' events to notes, turns, numbered events and the end. Loop
+ * thread, but for stored_resume. Invariant: events base + 1 .. events_n are in the log, 1 .. events_safe in the
+ * journal, and base <= events_safe, so that every event is in one of them. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "server/internal.h"
+#include "server/notes.h"
+#include "server/readers.h"
+#include "server/stored.h"
+
+enum { QUEUE_KEEP = 64 << 10 };
+
+/* ---- the log ---- */
+
+static size_t end_of(const struct stored *s, uint64_t n) {
+    return n <= s->base ? 0 : ((const size_t *)(const void *)s->ends.data)[n - s->base - 1];
+}
+
+const char *stored_event(const struct stored *s, uint64_t n, size_t *len) {
+    size_t begin = end_of(s, n - 1);
+    *len = end_of(s, n) - begin;
+    return s->log.data + begin;
+}
+
+/* What is on the disk need not be here: readers that are behind read it there. */
+static void trim(struct stored *s) {
+    if (s->log.len <= STORED_LOG_KEEP || s->events_safe <= s->base) return;
+    size_t cut = end_of(s, s->events_safe), n = (size_t)(s->events_safe - s->base);
+    size_t *ends = (size_t *)(void *)s->ends.data;
+    size_t left = (size_t)(s->events_n - s->events_safe);
+    memmove(s->log.data, s->log.data + cut, s->log.len - cut);
+    s->log.len -= cut;
+    for (size_t i = 0; i < left; i++) ends[i] = ends[i + n] - cut;
+    s->ends.len = left * sizeof *ends;
+    s->base = s->events_safe;
+}
+
+static int no_memory(int code, cohort_error *err) {
+    return code == COHORT_E_LIMIT
+               ? err_set(err, code, NULL, "the answer is longer than the %d MiB that are kept of one",
+                         SERVER_RESULT_BYTES_MAX >> 20)
+               : err_set(err, code, NULL, "no memory for the answer");
+}
+
+/* An event that was there before the crash: it must be the same one. */
+static int compare(struct stored *s, const struct buf *piece, cohort_error *err) {
+    s->sum = journal_sum((uint64_t)s->sum, s->events_n, piece->data, piece->len);
+    if (s->events_n < s->before_n || s->sum == s->before_sum) return 0;
+    return err_set(err, COHORT_E_INTERNAL, NULL, "the answer could not be made again as it began");
+}
+
+static int add_event(struct stored *s, const struct buf *piece, cohort_error *err) {
+    if (!piece->len) return 0;
+    if (s->events_n < s->before_n) {
+        s->base = s->events_safe = ++s->events_n;
+        return compare(s, piece, err);
+    }
+    size_t end = s->log.len + piece->len;
+    int rc = buf_add(&s->ends, &end, sizeof end);
+    if (!rc && (rc = buf_add(&s->log, piece->data, piece->len)) != 0) s->ends.len -= sizeof end;
+    if (rc) return no_memory(rc, err);
+    s->events_n++;
+    if (!s->lost && journal_event(s->server->journal, s->number, s->events_n, piece->data, piece->len) != 0)
+        s->lost = 1;
+    trim(s);
+    return 0;
+}
+
+/* ---- from the engine to the lanes ---- */
+
+/* A token that is known: the engine came to it once more. 1: it is one; a negative code: it is another. */
+static int is_known(const struct lane *lane, const cohort_event *event, cohort_error *err) {
+    if (event->type != COHORT_EVENT_TOKEN || event->index >= lane->known.len / sizeof(int32_t)) return 0;
+    int32_t id = ((const int32_t *)(const void *)lane->known.data)[event->index];
+    if (id == event->token) return 1;
+    return err_set(err, COHORT_E_INTERNAL, NULL, "the answer could not be made again as it began");
+}
+
+static void write_note(struct stored *s, const char *bytes, size_t len, int urgent) {
+    struct journal *journal = s->server->journal;
+    if (s->lost) return;
+    if (journal_note(journal, s->number, s->notes_n, bytes, len, urgent) != 0) s->lost = 1;
+    if (s->tries) journal_tried(journal, s->number, s->tries = 0); /* a step ahead */
+}
+
+static int take_note(struct stored *s, struct choice *choice, const cohort_event *event, cohort_error *err) {
+    struct lane *lane = &s->lanes[choice->index];
+    int rc = is_known(lane, event, err);
+    if (rc) return rc < 0 ? rc : 0;
+    size_t before = lane->queue.len;
+    if (before > SERVER_RESULT_BYTES_MAX) return no_memory(COHORT_E_LIMIT, err);
+    rc = note_write(&lane->queue, choice->index, event);
+    if (rc) return no_memory(rc, err);
+    s->notes_n++;
+    int ends = event->type == COHORT_EVENT_FINISH;
+    write_note(s, lane->queue.data + before, lane->queue.len - before, ends);
+    if (ends) lane->end_note = s->notes_n;
+    if (ends && !s->lost) s->waits_since_s = (int64_t)(clock_us() / 1000000);
+    return 0;
+}
+
+/* An end that is none of the call's: the engine ends. */
+static int is_engine_end(const struct stored *s, const cohort_event *event) {
+    if (event->type != COHORT_EVENT_FINISH || !event->error) return 0;
+    if (event->finish == COHORT_FINISH_CANCELLED) return 1;
+    cohort_metrics m;
+    cohort_metrics_get(s->server->engine, &m);
+    return !m.healthy;
+}
+
+/* 1: the engine has ended. */
+static int drain_choice(struct stored *s, struct choice *choice, cohort_error *err) {
+    cohort_event event;
+    while (choice->id && cohort_next(s->server->engine, choice->id, &event) == COHORT_OK) {
+        if (event.type == COHORT_EVENT_PROMPT) continue;
+        if (is_engine_end(s, &event)) return 1;
+        int rc = take_note(s, choice, &event, err);
+        if (rc) return rc;
+        if (event.type == COHORT_EVENT_FINISH) call_drop_choice(choice);
+    }
+    return 0;
+}
+
+/* ---- turns ---- */
+
+static int collect(struct stored *s, const struct choice *choice, const cohort_event *event) {
+    if (!s->whole) return 0;
+    struct choice *whole = &s->whole[choice->index];
+    whole->finish = choice->finish;
+    whole->stats = choice->stats;
+    return choice->call->dialect->collect(whole, event);
+}
+
+static int take_piece(struct stored *s, struct choice *choice, const cohort_event *event, cohort_error *err) {
+    int rc = call_take_end(choice, event, err);
+    if (rc) return rc;
+    struct buf piece = {0};
+    rc = s->call->dialect->piece(choice, event, &piece);
+    if (!rc) rc = collect(s, choice, event);
+    if (rc)
+        no_memory(rc, err);
+    else
+        rc = add_event(s, &piece, err);
+    buf_free(&piece);
+    return rc;
+}
+
+static void step_lane(struct lane *lane, size_t bytes) {
+    lane->at += bytes;
+    if (lane->at == lane->queue.len) {
+        buf_clear(&lane->queue);
+        lane->at = 0;
+    } else if (lane->at > QUEUE_KEEP && lane->at > lane->queue.len / 2) {
+        memmove(lane->queue.data, lane->queue.data + lane->at, lane->queue.len - lane->at);
+        lane->queue.len -= lane->at;
+        lane->at = 0;
+    }
+}
+
+/* One event of the choice whose turn it is. 1: there is none yet. */
+static int take_turn(struct stored *s, struct choice *choice, cohort_error *err) {
+    struct lane *lane = &s->lanes[choice->index];
+    const char *note = lane->queue.data + lane->at;
+    cohort_event event;
+    uint32_t index;
+    if (lane->at == lane->queue.len) return 1;
+    size_t bytes = note_length(note, lane->queue.len - lane->at);
+    int rc = note_read(note, bytes, &index, &event);
+    if (rc) return err_set(err, COHORT_E_INTERNAL, NULL, "a note of the journal cannot be read");
+    if (event.type == COHORT_EVENT_FINISH && !s->lost && lane->end_note > s->notes_safe) return 1;
+    rc = take_piece(s, choice, &event, err);
+    step_lane(lane, bytes);
+    if (choice->finished) {
+        s->ended_n++;
+        s->waits_since_s = 0;
+    }
+    return rc;
+}
+
+/* ---- the end ---- */
+
+static void end(struct stored *s, int status) {
+    struct call *call = s->call;
+    s->call = NULL;
+    s->state = STORED_ENDED;
+    s->status = status;
+    s->waits_since_s = 0;
+    if (!s->lost && journal_end(s->server->journal, s->number, s->events_n, status, s->result.data, s->result.len) == 0)
+        s->waits_since_s = (int64_t)(clock_us() / 1000000);
+    else
+        s->lost = s->settled = 1;
+    if (call) {
+        call->stored = NULL;
+        call_free(call);
+    }
+    readers_feed(s);
+    stored_maybe_free(s);
+}
+
+void stored_fail(struct stored *s, const cohort_error *error) {
+    cohort_error none = {0};
+    struct buf piece = {0};
+    int status = error_status(error);
+    buf_clear(&s->result);
+    if (error_json(&piece, error) == 0) buf_add(&s->result, piece.data, piece.len);
+    if (s->recovered) {
+        status |= STORED_BROKEN;
+        if (s->events_n < s->before_n) s->events_n = s->base = s->events_safe = s->before_n;
+    } else {
+        s->log.max = 0; /* there is always room for it */
+        add_event(s, &piece, &none);
+    }
+    buf_free(&piece);
+    end(s, status);
+}
+
+static int whole_body(struct stored *s, struct buf *out) {
+    struct call *call = s->call;
+    struct choice *choices = call->choices;
+    if (!s->whole) return 0;
+    call->choices = s->whole;
+    int rc = call->dialect->whole(call, out);
+    call->choices = choices;
+    return rc;
+}
+
+static void finish(struct stored *s) {
+    cohort_error error = {0};
+    struct buf piece = {0};
+    int rc = s->call->params.include_usage ? s->call->dialect->usage_piece(s->call, &piece) : 0;
+    if (!rc) rc = whole_body(s, &s->result);
+    if (rc) no_memory(rc, &error);
+    if (!rc) rc = add_event(s, &piece, &error);
+    buf_clear(&piece);
+    if (!rc) rc = buf_adds(&piece, "[DONE]");
+    if (!rc) rc = add_event(s, &piece, &error);
+    buf_free(&piece);
+    if (rc)
+        stored_fail(s, &error);
+    else
+        end(s, 200);
+}
+
+void stored_pump(struct stored *s) {
+    struct call *call = s->call;
+    cohort_error error = {0};
+    int rc = 0;
+    if (s->state != STORED_RUNNING) return;
+    for (size_t i = 0; i < call->choices_n && !rc; i++) rc = drain_choice(s, &call->choices[i], &error);
+    if (rc > 0) {
+        stored_suspend(s);
+        return;
+    }
+    while (!rc && s->ended_n < call->choices_n) {
+        struct choice *choice = &call->choices[s->turn];
+        if (!choice->finished) rc = take_turn(s, choice, &error);
+        if (!rc) s->turn = (s->turn + 1) % call->choices_n;
+    }
+    if (rc < 0)
+        stored_fail(s, &error);
+    else if (s->ended_n == call->choices_n)
+        finish(s);
+    else
+        readers_feed(s);
+}
+
+/* ---- the beginning ---- */
+
+static int make_whole(struct stored *s, cohort_error *err) {
+    struct call *call = s->call;
+    if (call->params.stream) return 0;
+    s->whole = mem_zalloc(call->choices_n, sizeof *s->whole);
+    if (!s->whole) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for %zu choices", call->choices_n);
+    for (size_t i = 0; i < call->choices_n; i++) {
+        struct choice *whole = &s->whole[i];
+        whole->call = call;
+        whole->index = (uint32_t)i;
+        whole->text.max = whole->logprobs.max = SERVER_RESULT_BYTES_MAX;
+        whole->tokens.max = whole->offsets.max = whole->top_logprobs.max = SERVER_RESULT_BYTES_MAX;
+    }
+    return 0;
+}
+
+void stored_run(struct stored *s) {
+    struct call *call = s->call;
+    cohort_error error = {0};
+    s->state = STORED_RUNNING;
+    int rc = make_whole(s, &error);
+    for (size_t i = 0; i < call->choices_n && !rc; i++) {
+        struct buf piece = {0};
+        rc = call->dialect->piece(&call->choices[i], NULL, &piece);
+        if (!rc) rc = add_event(s, &piece, &error);
+        buf_free(&piece);
+    }
+    if (rc && !error.code) no_memory(rc, &error);
+    if (rc)
+        stored_fail(s, &error);
+    else
+        stored_pump(s);
+}
+
+/* All but the last known token: if that one ended the choice, it does so again. */
+int stored_resume(struct stored *s, const struct choice *choice, cohort_request *request, cohort_error *err) {
+    struct lane *lane = &s->lanes[choice->index];
+    size_t known = lane->known.len / sizeof(int32_t), n = 0;
+    if (known < 2) return 0;
+    lane->resume = mem_zalloc(known, sizeof *lane->resume);
+    if (!lane->resume) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for %zu tokens", known);
+    for (size_t at = 0, bytes; n + 1 < known && at < lane->queue.len; at += bytes) {
+        cohort_event event;
+        uint32_t index;
+        bytes = note_length(lane->queue.data + at, lane->queue.len - at);
+        if (note_read(lane->queue.data + at, bytes, &index, &event) != 0) break;
+        if (event.type == COHORT_EVENT_TOKEN)
+            lane->resume[n++] = (cohort_saved_token){event.token, event.logprob, event.top_n, event.top};
+    }
+    request->resume = lane->resume;
+    request->resume_n = n;
+    return 0;
+}
