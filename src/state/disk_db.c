@@ -272,8 +272,7 @@ static const char *read_pages(struct load *l, sqlite3_stmt *row, uint32_t entry)
     struct disk_index *x = l->index;
     const unsigned char *pages = sqlite3_column_blob(row, 5);
     int n = sqlite3_column_bytes(row, 5);
-    if (n < PAGE_ROW_BYTES || n % PAGE_ROW_BYTES || n > DISK_GROUPS_MAX * PAGE_ROW_BYTES)
-        return "its list of pages has a wrong length";
+    if (n % PAGE_ROW_BYTES || n > DISK_GROUPS_MAX * PAGE_ROW_BYTES) return "its list of pages has a wrong length";
     if (row_sum(x->entries[entry].chain, pages, n) != (uint64_t)sqlite3_column_int64(row, 6))
         return "its checksum does not hold";
     for (int at = 0; at < n; at += PAGE_ROW_BYTES) {
