@@ -178,6 +178,20 @@ static int tenants(struct server *server, struct buf *out) {
     return rc;
 }
 
+/* Stored calls and their journal. */
+static int stored(struct server *server, struct buf *out) {
+    struct journal_counts m;
+    if (!server->journal) return 0;
+    journal_get_counts(server->journal, &m);
+    int rc = gauge(out, "stored_calls_unfinished", "Stored calls that wait or run.", m.running);
+    if (!rc) rc = gauge(out, "stored_calls_ended", "Stored calls that ended and are kept.", m.ended);
+    if (!rc) rc = gauge(out, "stored_readers", "Connections that follow stored calls.", server->readers_n);
+    if (!rc) rc = gauge(out, "journal_bytes", "Bytes of the journal that are in use.", m.bytes);
+    if (!rc) rc = counter(out, "journal_commits_total", "Commits of the journal.", m.commits);
+    if (!rc) rc = counter(out, "journal_failures_total", "Commits that failed.", m.failures);
+    return rc;
+}
+
 int metrics_text(struct server *server, struct buf *out) {
     cohort_metrics m;
     cohort_metrics_get(server->engine, &m);
@@ -196,6 +210,7 @@ int metrics_text(struct server *server, struct buf *out) {
     if (!rc) rc = histogram(out, "inter_token_seconds", "Between two tokens of a request.", &m.inter_token_s);
     if (!rc) rc = histogram(out, "request_seconds", "From submit to the end.", &m.e2e_s);
     if (!rc) rc = histogram(out, "queue_seconds", "From submit to admission.", &m.queue_s);
+    if (!rc) rc = stored(server, out);
     if (!rc) rc = tenants(server, out);
     return rc;
 }
