@@ -19,6 +19,7 @@ enum {
     CACHE_SESSIONS_MAX = 1024, /* known at one time: the one used longest ago is forgotten */
     CACHE_SESSION_WEIGHT = 16, /* what a session leaves is worth so many times its tokens */
     CACHE_WRITES_A_TURN = 8,   /* blocks that are handed to the disk between two iterations */
+    CACHE_EVICT_MOST = 64,     /* copies that make room for one */
     CACHE_FLUSH_MS = 5000      /* for what is not on the disk yet when the engine ends */
 };
 

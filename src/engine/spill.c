@@ -4,7 +4,6 @@
  * A block's copy has a record's number as its `where`. Pages are copied when they are handed over, so nothing here
  * holds pages. A block may go from the tree while it is being written: its record is then of no use, and is swept. */
 #include <assert.h>
-#include <stdlib.h>
 
 #include "base/mem.h"
 #include "engine/internal.h"
@@ -63,28 +62,16 @@ int spill_open(struct cohort_engine *e, cohort_error *err) {
 
 /* ---- Forgetting ---- */
 
-static int descending(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? 1 : x > y ? -1 : 0;
-}
-
-/* Removes the records whose blocks are gone, children before their parents (their numbers are higher). */
-static void sweep(struct cohort_engine *e) {
+/* Removes the records whose blocks have left the tree. */
+static int sweep(struct cohort_engine *e) {
     struct cache *c = &e->cache;
-    struct prefix_view view;
-    uint64_t *gone = mem_alloc(c->records.n, sizeof(*gone));
-    size_t n = 0;
-    if (!gone) return; /* at another time, or when the folder is opened again */
-    for (uint64_t i = 0; i < c->records.size; i++) {
-        const struct record *r = &c->records.list[i];
-        if (r->id && (!prefix_get(c->prefix, r->block, &view) || view.where != r->id)) gone[n++] = r->id;
+    uint64_t id;
+    int n = 0;
+    for (; (id = prefix_next_dropped(c->prefix)) != 0; n++) {
+        disk_remove(c->disk, id);
+        records_drop(&c->records, id);
     }
-    qsort(gone, n, sizeof(*gone), descending);
-    for (size_t i = 0; i < n; i++) {
-        disk_remove(c->disk, gone[i]);
-        records_drop(&c->records, gone[i]);
-    }
-    mem_free(gone);
+    return n;
 }
 
 void spill_forget_space(struct cohort_engine *e, uint64_t space) {
@@ -104,13 +91,7 @@ static int make_room(struct cohort_engine *e) {
     struct cache *c = &e->cache;
     struct prefix_view view;
     prefix_block block = prefix_coldest(c->prefix);
-    if (!block || !prefix_get(c->prefix, block, &view)) {
-        struct prefix_counts counts;
-        prefix_get_counts(c->prefix, &counts);
-        if (c->records.n == counts.cold) return 0;
-        sweep(e);
-        return 1;
-    }
+    if (!block || !prefix_get(c->prefix, block, &view)) return 0;
     disk_remove(c->disk, view.where);
     records_drop(&c->records, view.where);
     prefix_forget_where(c->prefix, block);
@@ -120,56 +101,86 @@ static int make_room(struct cohort_engine *e) {
 
 /* ---- Writing ---- */
 
-enum outcome { WRITTEN, WAITS, DROPPED };
-
-static enum outcome write_block(struct cohort_engine *e, prefix_block block, uint32_t groups) {
-    struct cache *c = &e->cache;
-    struct prefix_view view, parent = {0};
-    if (!prefix_get(c->prefix, block, &view)) return DROPPED;
-    if (view.parent && (!prefix_get(c->prefix, view.parent, &parent) || !parent.where)) return DROPPED;
-    const void *page[PAGES_GROUPS_MAX] = {0};
-    for (uint32_t g = 0; g < c->groups; g++) {
-        if (!(groups >> g & 1)) continue;
-        if (view.page[g] == PAGE_NONE)
-            groups &= ~(1u << g); /* it went meanwhile */
-        else
-            page[g] = state_page(e->state, g, view.page[g]);
+/* Of a block's pages, those that are still there, by group. */
+static uint32_t pages_of(struct cohort_engine *e, const struct prefix_view *view, uint32_t groups, const void *page[]) {
+    uint32_t there = 0;
+    for (uint32_t g = 0; g < e->cache.groups; g++) {
+        page[g] = NULL;
+        if (!(groups >> g & 1) || view->page[g] == PAGE_NONE) continue;
+        page[g] = state_page(e->state, g, view->page[g]);
+        there |= 1u << g;
     }
-    if (!groups) return DROPPED;
-    prefix_pin(c->prefix, block); /* and with it the parent's copy */
+    return there;
+}
+
+/* Hands one block over, whose parent has a copy. 0, E_AGAIN, or another code: it gets none. */
+static int write_block(struct cohort_engine *e, prefix_block block, const struct prefix_view *view, uint32_t groups,
+                       uint64_t parent) {
+    struct cache *c = &e->cache;
+    const void *page[PAGES_GROUPS_MAX];
+    uint32_t there = pages_of(e, view, groups, page);
+    if (there == 0 && groups != 0) return COHORT_E_NOT_FOUND; /* they went meanwhile */
     int tries = 0;
-    while (!disk_has_room(c->disk, groups) && make_room(e) && ++tries < 64)
+    prefix_pin(c->prefix, block); /* and with it the parent's copy */
+    while (!disk_has_room(c->disk, there) && make_room(e) && ++tries < CACHE_EVICT_MOST)
         ;
     prefix_unpin(c->prefix, block);
-    if (c->records.n >= c->records.size * 3 / 4) return DROPPED;
-    const struct space_name *space = view.parent ? NULL : spaces_name(c->spaces, view.space);
-    if (!view.parent && !space) return DROPPED;
-    const struct disk_record record = {.parent = parent.where,
+    if (c->records.n >= c->records.size * 3 / 4) return COHORT_E_LIMIT;
+    const struct space_name *space = parent ? NULL : spaces_name(c->spaces, view->space);
+    if (!parent && !space) return COHORT_E_NOT_FOUND;
+    const struct disk_record record = {.parent = parent,
                                        .space = space ? space->bytes : "",
                                        .space_n = space ? space->n : 0,
-                                       .tokens = view.tokens,
-                                       .n = view.n,
-                                       .groups = groups};
-    uint64_t id = view.where;
+                                       .tokens = view->tokens,
+                                       .n = view->n,
+                                       .groups = there};
+    uint64_t id = view->where;
     int code = disk_write(c->disk, &record, page, &id);
-    if (code == COHORT_E_AGAIN) return WAITS;
     if (code == COHORT_E_CLOSED) c->failed = 1;
-    if (code) return DROPPED;
+    if (code) return code;
     records_put(&c->records, id, block);
-    prefix_set_where(c->prefix, block, id, view.where_has | groups);
-    return WRITTEN;
+    prefix_set_where(c->prefix, block, id, view->where_has | there);
+    return 0;
+}
+
+/* The first of the blocks up to this one that has no copy, save for the block itself; its parent's record in *parent. A
+ * block whose copy was lost gets another one when something behind it is to have one. */
+static prefix_block first_without(struct cohort_engine *e, prefix_block block, struct prefix_view *view,
+                                  uint64_t *parent) {
+    struct prefix_view before;
+    *parent = 0;
+    if (!prefix_get(e->cache.prefix, block, view)) return 0;
+    while (view->parent && prefix_get(e->cache.prefix, view->parent, &before)) {
+        *parent = before.where;
+        if (before.where) break;
+        block = view->parent;
+        *view = before;
+    }
+    return block;
+}
+
+static uint32_t full_groups(const struct cohort_engine *e) {
+    const struct program *program = model_program(e->model->built);
+    uint32_t groups = 0;
+    for (uint32_t g = 0; g < e->cache.groups; g++) groups |= (uint32_t)(program->groups[g].window == 0) << g;
+    return groups;
 }
 
 int spill_writes(struct cohort_engine *e) {
     struct cache *c = &e->cache;
-    int n = 0;
-    while (n < CACHE_WRITES_A_TURN && !c->fresh_waits && !c->failed) {
+    int n = sweep(e);
+    for (int turns = 0; turns < CACHE_WRITES_A_TURN && !c->fresh_waits && !c->failed; turns++) {
+        struct prefix_view view;
+        uint64_t parent;
         if (!c->fresh) c->fresh = prefix_next_fresh(c->prefix, &c->fresh_groups);
         if (!c->fresh) break;
         n++;
-        if (write_block(e, c->fresh, c->fresh_groups) == WAITS)
+        prefix_block block = first_without(e, c->fresh, &view, &parent);
+        uint32_t groups = block == c->fresh ? c->fresh_groups : full_groups(e);
+        int code = block ? write_block(e, block, &view, groups, parent) : COHORT_E_NOT_FOUND;
+        if (code == COHORT_E_AGAIN)
             c->fresh_waits = disk_barrier(c->disk, TAG_MORE) == 0;
-        else
+        else if (code || block == c->fresh)
             c->fresh = 0;
     }
     return n > 0;

@@ -82,8 +82,8 @@ static int check_counts(const struct sched *s) {
     HOLDS(paused == s->paused_n && unread == s->admitted.n && load == s->cohort_load);
     HOLDS(spent == s->spent_n && growing == s->growing_n && returning == s->returning_n);
     HOLDS(check_claims(s));
-    HOLDS(state_n[ROW_PREPARING] + state_n[ROW_RUNNING] <= s->config.rows_max);
-    HOLDS(state_n[ROW_ENDING] + state_n[ROW_PREEMPTED] <= SCHED_IN_FLIGHT * s->config.rows_max);
+    HOLDS(state_n[ROW_PREPARING] + state_n[ROW_RUNNING] + s->trailing_n <= s->config.rows_max);
+    HOLDS(state_n[ROW_ENDING] - s->trailing_n + state_n[ROW_PREEMPTED] <= SCHED_IN_FLIGHT * s->config.rows_max);
     HOLDS(state_n[ROW_RESERVED] + state_n[ROW_WAITING] + state_n[ROW_PREPARING] + state_n[ROW_RUNNING] +
               state_n[ROW_PREEMPTED] <=
           s->config.rows_max + s->config.queue_max);
@@ -113,11 +113,12 @@ static int check_share_list(const struct sched *s, const struct list *list, uint
 }
 
 static int check_followers(const struct sched *s) {
-    uint32_t following = 0, loading = 0, unfetched = 0, leads = 0, listed = 0, loads = 0;
+    uint32_t following = 0, loading = 0, trailing = 0, unfetched = 0, leads = 0, listed = 0, loads = 0;
     for (uint32_t i = 0; i < s->rows_total; i++) {
         const struct row *r = row_at(s, i);
         following += r->following;
         loading += r->loading;
+        trailing += r->loading && r->state == ROW_ENDING;
         unfetched += r->unfetched;
         leads += r->leads;
         HOLDS(!r->leads || ((r->state == ROW_PREPARING || r->state == ROW_RUNNING) && !r->paused && !r->following &&
@@ -126,7 +127,8 @@ static int check_followers(const struct sched *s) {
         HOLDS(check_share_list(s, &r->followers, i, &listed));
     }
     HOLDS(check_share_list(s, &s->orphans, NO_ROW, &listed) && check_share_list(s, &s->loads, NO_ROW, &loads));
-    HOLDS(following == s->following_n && following == listed && loading == s->loading_n && unfetched == loads);
+    HOLDS(following == s->following_n && following == listed && loading == s->loading_n && trailing == s->trailing_n);
+    HOLDS(unfetched == loads);
     for (uint32_t i = s->leaders.first; i != NO_ROW; i = row_at(s, i)->link[LINK_LEADS].next)
         HOLDS(i < s->rows_total && leads-- > 0 && row_at(s, i)->leads);
     return leads == 0;

@@ -129,6 +129,7 @@ static void load_end(struct sched *s, struct row *r) {
     if (r->unfetched) sched_list_remove(s, &s->loads, r);
     r->loading = r->unfetched = 0;
     s->loading_n--;
+    s->trailing_n -= r->state == ROW_ENDING;
     prefix_unpin(s->prefix, r->cold);
     r->cold = 0;
 }

@@ -50,7 +50,7 @@ static void admit(struct sched *s) {
     struct look look;
     int yielded = 0;
     while ((head = sched_line_head(s)) != NULL) {
-        uint32_t rows = s->state_n[ROW_PREPARING] + s->state_n[ROW_RUNNING];
+        uint32_t rows = s->state_n[ROW_PREPARING] + s->state_n[ROW_RUNNING] + s->trailing_n;
         int full = rows >= s->config.rows_max;
         if (full && sched_room_giver(s, head) == NULL) return;
         sched_share_look(s, head, &look);

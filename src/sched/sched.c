@@ -304,7 +304,8 @@ void sched_finish(struct sched *s, sched_row row, int sound) {
     }
     sched_room_shrink(s, r); /* what it does not hold is free for others now */
     sched_row_enter(s, r, ROW_ENDING);
-    if (r->unfetched) sched_load_cancel(s, r);
+    s->trailing_n += r->loading;
+    sched_load_cancel(s, r);
     if (r->in_flight == 0 && !r->loading) sched_row_leave(s, r);
 }
 

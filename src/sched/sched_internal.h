@@ -130,6 +130,7 @@ struct sched {
     struct list leaders;  /* rows whose state is being computed or fetched, in a space */
     struct list orphans, loads;
     uint32_t following_n, loading_n;
+    uint32_t trailing_n; /* of loading_n: they have ended, and their places are not free yet */
     uint32_t state_n[ROW_STATES];
     uint32_t paused_n;
     uint32_t returning_n; /* WAITING rows that were preempted */

@@ -13,33 +13,33 @@
 /* Mistakes that the fake engine can be told to make, or that it makes inside the scheduler's memory. */
 #define SIM_CANARY_LIST(X)                                                                                             \
     X(NONE, "none")                                                                                                    \
-    X(NEIGHBOUR, "neighbour") /* a row is fed the sample of another */                                                 \
-    X(LOST, "lost")           /* a token is not delivered */                                                           \
-    X(UNRUN, "unrun")         /* an item is skipped, so its state is what was there before */                          \
-    X(EARLY, "early")         /* a page goes back while a plan in flight reads it */                                   \
-    X(LEAK, "leak")           /* a page never goes back */                                                             \
-    X(DEAF, "deaf")           /* a cancelled row is never finished */                                                  \
-    X(GREEDY, "greedy")       /* a row's budget is overrun by one token */                                             \
-    X(STALE, "stale")         /* a page table is read one page off */                                                  \
-    X(REREAD, "reread")       /* a row that came again reads its own tokens one place off */                           \
-    X(TWICE, "twice")         /* its last sample is delivered again */                                                 \
-    X(SLOT, "slot")           /* its last sample is lost while it reads again */                                       \
-    X(FORGOTTEN, "forgotten") /* a preempted row is in no line */                                                      \
-    X(STOLEN, "stolen")       /* a tenant is served and it is not counted */                                           \
-    X(CLAIMED, "claimed")     /* a page is claimed by two rows */                                                      \
-    X(SHARED, "shared")       /* a page is in the tables of two rows */                                                \
-    X(CUT, "cut")             /* a cut is skipped */                                                                   \
-    X(VICTIM, "victim")       /* the row that is preempted is not the cheapest */                                      \
-    X(SLOW, "slow")           /* prompts take more time than the target leaves */                                      \
-    X(OVERTAKE, "overtake")   /* a waiting row overtakes an older one */                                               \
-    X(UNCOPIED, "uncopied")   /* a row that begins inside a block gets an empty page instead of the copy */            \
-    X(AHEAD, "ahead")         /* a row that followed starts one page too far */                                        \
-    X(UNSOUND, "unsound")     /* what a failed launch left is stored */                                                \
+    X(NEIGHBOUR, "neighbour")   /* a row is fed the sample of another */                                               \
+    X(LOST, "lost")             /* a token is not delivered */                                                         \
+    X(UNRUN, "unrun")           /* an item is skipped, so its state is what was there before */                        \
+    X(EARLY, "early")           /* a page goes back while a plan in flight reads it */                                 \
+    X(LEAK, "leak")             /* a page never goes back */                                                           \
+    X(DEAF, "deaf")             /* a cancelled row is never finished */                                                \
+    X(GREEDY, "greedy")         /* a row's budget is overrun by one token */                                           \
+    X(STALE, "stale")           /* a page table is read one page off */                                                \
+    X(REREAD, "reread")         /* a row that came again reads its own tokens one place off */                         \
+    X(TWICE, "twice")           /* its last sample is delivered again */                                               \
+    X(SLOT, "slot")             /* its last sample is lost while it reads again */                                     \
+    X(FORGOTTEN, "forgotten")   /* a preempted row is in no line */                                                    \
+    X(STOLEN, "stolen")         /* a tenant is served and it is not counted */                                         \
+    X(CLAIMED, "claimed")       /* a page is claimed by two rows */                                                    \
+    X(SHARED, "shared")         /* a page is in the tables of two rows */                                              \
+    X(CUT, "cut")               /* a cut is skipped */                                                                 \
+    X(VICTIM, "victim")         /* the row that is preempted is not the cheapest */                                    \
+    X(SLOW, "slow")             /* prompts take more time than the target leaves */                                    \
+    X(OVERTAKE, "overtake")     /* a waiting row overtakes an older one */                                             \
+    X(UNCOPIED, "uncopied")     /* a row that begins inside a block gets an empty page instead of the copy */          \
+    X(AHEAD, "ahead")           /* a row that followed starts one page too far */                                      \
+    X(UNSOUND, "unsound")       /* what a failed launch left is stored */                                              \
     X(UNWINDOWED, "unwindowed") /* a row goes on where not all of the window is */                                     \
-    X(TOLD, "told")           /* a load that failed is told as good */                                                 \
-    X(EAGER, "eager")         /* a page is stored one block early */                                                   \
-    X(FOREIGN, "foreign")     /* rows take what is in another space */                                                 \
-    X(WAKELESS, "wakeless")   /* a row that follows is not woken */
+    X(TOLD, "told")             /* a load that failed is told as good */                                               \
+    X(EAGER, "eager")           /* a page is stored one block early */                                                 \
+    X(FOREIGN, "foreign")       /* rows take what is in another space */                                               \
+    X(WAKELESS, "wakeless")     /* a row that follows is not woken */
 
 enum sim_canary {
 #define SIM_CANARY_ENUM(name, text) CANARY_##name,
@@ -121,7 +121,7 @@ struct sim_habits {
     uint32_t tenants_busy;                               /* most requests come from one of them */
     uint32_t lengthy;                                    /* rows that make many tokens */
     uint32_t blocks_max; /* of the prefix store; 0: there is none, and the rest of this line is not used */
-    uint32_t shares, spaces, resumes, spill, disk, load_late, load_fail;
+    uint32_t shares, crowds, spaces, resumes, spill, disk, load_late, load_fail;
     uint32_t requests;
     uint32_t cost_base, cost_row, cost_token, cost_noise; /* of an iteration; noise in percent */
     struct sched_tenant tenants[SIM_TENANTS];
@@ -137,8 +137,8 @@ void sim_draw_request(struct sim_rng *rng, const struct sched_config *config, co
 struct sim_totals {
     uint64_t requests, refused_busy, refused_size, refused_wrong, finished_stop, finished_length, cancelled, failed;
     uint64_t pauses, plans, tokens, redone, checks;
-    uint64_t pressed, made_way, owed, not_said; /* preemptions: for room; of paused rows; of rows ahead of their share; with a
-                                             store */
+    uint64_t pressed, made_way, owed, not_said; /* preemptions: for room; of paused rows; of rows ahead of their share;
+                                             with a store */
     uint64_t stored_epochs, cached, copies, followed, loads, loads_failed, resumed, spilled, evicted;
     uint32_t most_stalls, most_redo_plans;
     uint64_t most_passed;

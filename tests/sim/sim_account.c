@@ -410,7 +410,9 @@ int account_has_room(const struct account *a, const struct account_row *r, const
     for (uint32_t i = 0; i < a->in.n; i++) growing += a->in.at[i]->covered < account_total(a->in.at[i]);
     for (uint32_t g = 0; g < a->config->groups; g++)
         if (spent[g] + growing + claim(a, r, g, tokens) > pages_total(a->config->pages, g)) return 0;
-    return a->in.n < a->config->rows_max && !cohort_is_full(a, r);
+    uint32_t rows = a->in.n; /* and those whose load is not over */
+    for (uint32_t i = 0; i < a->leaving.n; i++) rows += a->leaving.at[i]->loading;
+    return rows < a->config->rows_max && !cohort_is_full(a, r);
 }
 
 void account_predict(struct account *a) {

@@ -2,8 +2,8 @@
  * docs/SCHEDULER.md, keeps rows in plain arrays, adds everything up anew whenever it is asked, and shares no code with
  * src/sched. Three parts: it predicts who is preempted and who is admitted by the next plan (sim_account.c), and it
  * checks every item of that plan and what follows from many of them (sim_items.c), and it knows what iterations take
- * (sim_time.c). With a prefix store it does not predict what is shared, but sees what the scheduler does and whether that
- * follows the rules (sim_store.c). */
+ * (sim_time.c). With a prefix store it does not predict what is shared, but sees what the scheduler does and whether
+ * that follows the rules (sim_store.c). */
 #ifndef SIM_ACCOUNT_H
 #define SIM_ACCOUNT_H
 
@@ -16,7 +16,7 @@ struct account_row {
     uint32_t place; /* in the array it stands in, if that has no order */
     uint32_t chunk;
     uint64_t submitted;
-    uint8_t paused, untold; /* admitted, and the engine was not told */
+    uint8_t paused, untold;                   /* admitted, and the engine was not told */
     uint8_t following, loading, told, orphan; /* told: the engine knows that it is to be loaded */
     uint32_t taken, cached, lead_until;
     uint32_t next, done, reach, known, admitted, covered;

@@ -7,6 +7,7 @@
 
 void canary_submitted(struct play *p, struct request *r);
 void canary_disturb(struct play *p);
+void canary_begun(struct play *p, struct account_row *r);     /* it has waited, and goes on */
 void canary_plan(struct play *p);                             /* before sched_plan */
 void canary_planned(struct play *p, const struct plan *plan); /* after it; NULL: nothing was planned */
 

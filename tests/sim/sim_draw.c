@@ -11,7 +11,7 @@ struct profile {
 static const struct profile profiles[] = {
     {1, 3, 3, 0, 8, 8, 120, 40, 300},             /* tiny */
     {4, 32, 64, 0, 128, 8, 512, 400, 2000},       /* usual */
-    {64, 400, 900, 0, 600, 8, 200, 0, 20000},     /* large */
+    {64, 400, 900, 0, 600, 8, 200, 0, 30000},     /* large */
     {2, 16, 20, 0, 4096, 8, 700, 0, 1000},        /* a budget above every prompt */
     {8, 40, 100, 0, 64, 8, 300, 300, 1000},       /* with small pools, below */
     {3, 16, 20, 16, 256, 600, 2500, 600, 200},    /* rows that grow far beyond what they are admitted with */
@@ -88,6 +88,7 @@ static void draw_store(struct sim_rng *rng, struct sched_config *c, struct sim_h
     for (uint32_t g = 0; g < c->groups; g++) pages += pages_total(c->pages, g);
     h->blocks_max = sim_chance(rng, 200) ? sim_between(rng, 1, 20) : pages * sim_between(rng, 1, 4) + 8;
     h->shares = sim_between(rng, 300, 1000);
+    h->crowds = sim_below(rng, 900);
     h->spaces = sim_between(rng, 1, SIM_SPACES);
     h->resumes = sim_chance(rng, 500) ? sim_below(rng, 200) : 0;
     h->disk = sim_chance(rng, 600) ? sim_between(rng, 1, 4 * pages) : 0;
@@ -96,10 +97,6 @@ static void draw_store(struct sim_rng *rng, struct sched_config *c, struct sim_h
     h->load_fail = sim_below(rng, 3) * 100;
     h->late_told = 0;
     c->snapshot_stride = sim_chance(rng, 500) ? 0 : sim_between(rng, 16, 200);
-    struct prefix_config config = {.pages = c->pages, .groups = c->groups, .blocks_max = h->blocks_max};
-    config.seed = sim_draw(rng);
-    for (uint32_t g = 0; g < c->groups; g++) config.window[g] = c->group[g].window;
-    SIM_HOLDS(prefix_new(&config, &c->prefix, NULL) == 0);
 }
 
 void sim_draw_epoch(struct sim_rng *rng, struct sched_config *c, struct sim_habits *h) {
@@ -164,7 +161,7 @@ static void spoil(struct sim_rng *rng, struct sched_request *q) {
 static void draw_prompt(struct sim_rng *rng, const struct sched_config *c, const struct sim_habits *h,
                         const struct sim_library *lib, struct sched_request *q, struct sim_task *task) {
     uint32_t most = c->context_max - c->context_max / 4;
-    uint32_t which = sim_chance(rng, 400) ? lib->last : sim_below(rng, SIM_TEXTS), n = lib->n[which], same = 0;
+    uint32_t which = sim_chance(rng, h->crowds) ? lib->last : sim_below(rng, SIM_TEXTS), n = lib->n[which], same = 0;
     uint64_t salt = sim_draw(rng);
     if (n > 0 && q->space != 0 && sim_chance(rng, h->shares)) {
         uint32_t how = sim_below(rng, 5);

@@ -40,6 +40,7 @@ static void submit(struct play *p, sched_row row) {
     if (p->closed) want = COHORT_E_CLOSED;
     struct sched_request given = *q;
     if (p->canary == CANARY_GREEDY && want == 0 && q->prompt_n + q->max_new < p->config.context_max) given.max_new++;
+    if (p->canary == CANARY_FOREIGN && given.space > 1) given.space = 1;
     SIM_HOLDS(sched_submit(p->s, row, &given, NULL) == want);
     p->left -= p->left > 0;
     p->totals->requests++;
@@ -189,7 +190,8 @@ static void wake(struct play *p) {
         struct request *r = p->live[i];
         if (r->row.paused && p->now >= r->wake_at) pause_row(p, r, 0);
         if (r->closing && !r->ended && p->now >= r->finish_at) finish(p, r);
-        if (r->ended && !r->row.loading && p->commits > r->ended_commit + SCHED_IN_FLIGHT) sim_fail("a finished row does not go");
+        if (r->ended && !r->row.loading && p->commits > r->ended_commit + SCHED_IN_FLIGHT)
+            sim_fail("a finished row does not go");
     }
     pop_gone(p);
 }
@@ -271,7 +273,9 @@ static void run_launch(struct play *p, struct launch *l) {
     }
 }
 
-static void hear(struct request *r, uint32_t sample) { r->task.tokens[r->task.prompt_n + r->heard++] = (int32_t)sample; }
+static void hear(struct request *r, uint32_t sample) {
+    r->task.tokens[r->task.prompt_n + r->heard++] = (int32_t)sample;
+}
 
 /* Reads one row's item of a committed plan. What comes after the row's end, until the engine finishes it, is kept for a
  * row that comes again, and shows nowhere. */
@@ -426,7 +430,8 @@ static void play_new(struct play *p) {
         SIM_HOLDS(p->launch[k].samples != NULL);
     }
     for (uint32_t g = 0; g < c->groups; g++) pages += pages_total(c->pages, g);
-    p->check_every = 1 + (total + pages) / 60;
+    p->check_every = 1 + (total + pages + sim_min(c->prefix == NULL ? 0 : p->habits.blocks_max, 2 * pages)) / 60;
+    if (c->prefix != NULL) p->check_every *= 5; /* it walks the store, too */
 }
 
 static void play_free(struct play *p) {

@@ -58,6 +58,7 @@ struct play {
     uint32_t *unread_samples, unread_n;
     struct sim_library library;
     struct sim_copy *disk; /* habits.disk of them; a block's `where` is its index + 1 */
+    uint32_t disk_n, disk_next;
     struct sim_load *loads;
     uint32_t loads_n;
     sched_row *orphans; /* before the plan: rows whose leader is gone, in order */

@@ -37,7 +37,15 @@ static uint64_t *page_at(const struct play *p, uint32_t g, uint32_t page) {
 /* ---- Birth and end ---- */
 
 void store_new(struct play *p) {
-    if (p->config.prefix == NULL) return;
+    if (p->habits.blocks_max == 0) return;
+    struct prefix_config config = {.pages = p->config.pages, .groups = p->config.groups};
+    config.blocks_max = p->habits.blocks_max;
+    config.seed = sim_draw(&p->rng);
+    for (uint32_t g = 0; g < config.groups; g++) {
+        config.window[g] = p->config.group[g].window;
+        if (p->canary == CANARY_UNWINDOWED) config.window[g] = (config.window[g] + 1) / 2;
+    }
+    SIM_HOLDS(prefix_new(&config, &p->config.prefix, NULL) == 0);
     p->config.tokens = tokens_of;
     p->config.user = p;
     p->disk = calloc(p->habits.disk + 1, sizeof *p->disk);
@@ -63,9 +71,9 @@ void store_free(struct play *p) {
 
 /* A task's prompt and its answer may be the beginning of others. */
 void store_say(struct play *p, const struct sim_task *task) {
-    if (p->config.prefix == NULL || !sim_chance(&p->rng, 300)) return;
-    struct sim_library *lib = &p->library;
     uint32_t answer = sim_below(&p->rng, task->expected_n + 1), n = task->prompt_n + answer;
+    if (p->config.prefix == NULL || !sim_chance(&p->rng, n < 4 * PAGE_TOKENS ? 40 : 300)) return; /* rather long ones */
+    struct sim_library *lib = &p->library;
     lib->last = sim_below(&p->rng, SIM_TEXTS);
     free(lib->text[lib->last]);
     int32_t *text = calloc(n, sizeof *text);
@@ -81,13 +89,16 @@ void store_say(struct play *p, const struct sim_task *task) {
 static void disk_free(struct play *p, uint64_t where) {
     SIM_HOLDS(where >= 1 && where <= p->habits.disk && p->disk[where - 1].used);
     p->disk[where - 1].used = 0;
+    p->disk_n--;
 }
 
 /* Room for one more; the least of what is there may go. 0: none. */
 static uint64_t disk_room(struct play *p) {
     for (uint64_t where; (where = prefix_next_dropped(p->config.prefix)) != 0;) disk_free(p, where);
-    for (uint32_t i = 0; i < p->habits.disk; i++)
-        if (!p->disk[i].used) return i + 1;
+    for (uint32_t k = 0; k < p->habits.disk && p->disk_n < p->habits.disk; k++) {
+        p->disk_next = (p->disk_next + 1) % p->habits.disk;
+        if (!p->disk[p->disk_next].used) return p->disk_next + 1;
+    }
     struct prefix_view view;
     prefix_block coldest = prefix_coldest(p->config.prefix);
     if (!prefix_get(p->config.prefix, coldest, &view)) return 0;
@@ -103,6 +114,7 @@ static void disk_write(struct play *p, prefix_block block, uint32_t groups) {
     if (where == 0 || !prefix_get(p->config.prefix, block, &view)) return;
     struct sim_copy *copy = &p->disk[where - 1];
     if (view.where == 0) copy->groups = 0;
+    p->disk_n += !copy->used;
     copy->used = 1;
     copy->groups |= groups;
     for (uint32_t g = 0; g < p->config.groups; g++) {
@@ -276,8 +288,8 @@ static int is_out(const struct account_row *r, const struct row *row) {
     return row->state == ROW_WAITING || row->state == ROW_PREEMPTED || row->preemptions != r->preemptions;
 }
 
-/* Of the rows that stand in line again: each could be taken, and the first of all only if it was asleep, had nothing, or
- * is owed to another tenant. */
+/* Of the rows that stand in line again: each could be taken, and the first of all only if it was asleep, had nothing,
+ * or is owed to another tenant. */
 static void check_preempted(struct play *p, int planned) {
     struct account *a = &p->account;
     for (uint32_t i = 0; i < a->in.n;) {
@@ -287,7 +299,8 @@ static void check_preempted(struct play *p, int planned) {
             continue;
         }
         SIM_HOLDS(planned || r->following || r->loading);
-        SIM_HOLDS(!account_spent(r) && (!planned || !r->loading) && (r->following || r->loading || a->tenants_n > 1 || r != account_senior(a)));
+        SIM_HOLDS(!account_spent(r) && (!planned || !r->loading) &&
+                  (r->following || r->loading || a->tenants_n > 1 || r != account_senior(a)));
         r->loading = 0;
         account_preempt(a, r, NOT_SAID);
     }
@@ -306,12 +319,20 @@ void store_sync(struct play *p) {
     for (uint32_t i = 0; i < a->in.n; i++) {
         struct account_row *r = a->in.at[i];
         const struct row *row = row_of(p, r);
-        if (has_begun(r, row)) begun(p, r);
+        if (has_begun(r, row)) {
+            canary_begun(p, r);
+            begun(p, r);
+        }
         SIM_HOLDS(row_name(p->s, row) == r->name && r->state == row->state);
         SIM_HOLDS(r->following == row->following && r->loading == row->loading);
         SIM_HOLDS(r->next == row->next && r->done == row->done && r->reach == row->reach && r->known == row->known);
         SIM_HOLDS(r->admitted == row->admitted && r->covered == row->covered);
         a->loading |= r->loading;
+    }
+    for (uint32_t t = 0; t < a->tenants_n; t++) {
+        /* Where some gave way and others came in or ended, the levels depend on an order that nobody told. */
+        if (a->gave_way.n > 0) a->tenant[t].served = p->s->tenants[t].served;
+        SIM_HOLDS(a->tenant[t].served == p->s->tenants[t].served);
     }
     reorder(p);
 }
@@ -332,7 +353,7 @@ static void check_admitted(struct play *p, int as_it_was) {
     sched_row name;
     while (sched_pop_admitted(p->s, &name)) {
         struct account_row *r = &request_of(p, name)->row;
-        SIM_HOLDS(account_head(a) == r && a->in.n < a->config->rows_max);
+        SIM_HOLDS((account_head(a) == r || a->gave_way.n > 0) && a->in.n < a->config->rows_max);
         account_admit(a, r);
         account_take_first(&a->untold);
         r->untold = 0;

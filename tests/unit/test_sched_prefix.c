@@ -493,6 +493,35 @@ static void s8_a_leader_that_sleeps_is_not_waited_for(void **state) {
     rig_end(&r);
 }
 
+static void s8_a_leader_that_is_preempted_leaves_its_place(void **state) {
+    struct rig r = rig_full(3, 100);
+    sched_row leader = submit_new(&r, (struct prompt){1, 1000, 1, 1000}, 8), f[2];
+    turn(&r);
+    for (uint32_t k = 0; k < 2; k++) f[k] = submit_new(&r, (struct prompt){1, 900, 2 + k, 1000}, 8);
+    turn(&r);
+    turn(&r);
+    sched_pause(r.s, leader, 1);
+    submit_new(&r, (struct prompt){9, 20, 9, 20}, 90); /* there is no row for it, so the one that sleeps gives his */
+    turn(&r);
+    assert_state(&r, leader, ROW_WAITING);
+    assert_int_equal(counts(&r).following, 1);
+    assert_int_equal(cached(&r, f[0]), 288); /* it looked before the last 12 were stored */
+    while (counts(&r).running < 3) turn(&r);
+    assert_in_range(cached(&r, f[1]), 896, 900);
+    rig_end(&r);
+}
+
+static void s8_followers_go_on_in_their_order(void **state) {
+    sched_row leader, f[2];
+    struct rig r = rig_led(&leader, f);
+    const struct plan *p;
+    while ((p = turn(&r)) != NULL && item_of(p, f[0]) == NULL) assert_null(item_of(p, f[1]));
+    assert_non_null(item_of(p, f[1]));
+    assert_true(item_of(p, f[0]) < item_of(p, f[1]));
+    assert_int_equal(item_of(p, f[0])->pos, item_of(p, f[1])->pos);
+    rig_end(&r);
+}
+
 static void s8_a_follower_ends(void **state) {
     sched_row leader, f[2];
     struct rig r = rig_led(&leader, f);
@@ -664,6 +693,26 @@ static void s7_a_load_that_nobody_was_told_of_ends_at_once(void **state) {
     rig_end(&r);
 }
 
+/* Its pages and its tables are not free before the load is over, so it still counts as one of the rows. */
+static void s7_rows_that_end_while_they_load_are_bounded(void **state) {
+    struct rig r = rig_full(2, 64);
+    restore(&r, 1, 320);
+    restore(&r, 2, 320);
+    sched_row row[3];
+    for (uint32_t k = 0; k < 2; k++) row[k] = submit_new(&r, (struct prompt){1 + k, 320, 9, 400}, 4);
+    begin(&r);
+    assert_int_equal(counts(&r).loading, 2);
+    for (uint32_t k = 0; k < 2; k++) finish(&r, row[k]);
+    row[2] = submit_new(&r, (struct prompt){3, 40, 3, 40}, 4);
+    assert_null(begin(&r));
+    assert_state(&r, row[2], ROW_WAITING);
+    loaded(&r, row[0], 1);
+    assert_non_null(turn(&r));
+    assert_state(&r, row[2], ROW_RUNNING);
+    loaded(&r, row[1], 1);
+    rig_end(&r);
+}
+
 static void s7_others_follow_a_load(void **state) {
     for (int ok = 0; ok < 2; ok++) {
         struct rig r = rig_full(4, 64);
@@ -771,6 +820,27 @@ static void t2_a_resumed_row_finds_what_it_left(void **state) {
     rig_end(&r);
 }
 
+/* Its last token is known, but the next was not made yet. */
+static void t2_a_resumed_row_is_preempted_before_it_went_on(void **state) {
+    struct rig r = rig_full(1, 32);
+    sched_row row =
+        submit_text(&r, (struct prompt){1, 50, 2, 60}, (struct sched_request){.max_new = 20, .resumed = 10});
+    turn(&r);
+    sched_pause(r.s, row, 1);
+    sched_row other = submit_new(&r, (struct prompt){9, 20, 9, 20}, 2);
+    turn(&r);
+    assert_state(&r, row, ROW_WAITING);
+    sched_pause(r.s, row, 0);
+    run(&r, other);
+    const struct plan_item *item = item_of(begin(&r), row);
+    assert_int_equal(item->pos, 32);
+    assert_int_equal(item->n_tokens, 28);
+    assert_true(item->samples);
+    assert_int_equal(item->sample_index, 10);
+    end(&r, plan_at(r.s, r.s->planned));
+    rig_end(&r);
+}
+
 static void t2_what_cannot_be_resumed(void **state) {
     struct rig r = rig_full(4, 64);
     cohort_error err;
@@ -811,6 +881,8 @@ int main(void) {
         cmocka_unit_test(s8_a_leader_that_ends_leaves_its_place),
         cmocka_unit_test(s8_a_leader_that_is_unsound_leaves_nothing),
         cmocka_unit_test(s8_a_leader_that_sleeps_is_not_waited_for),
+        cmocka_unit_test(s8_a_leader_that_is_preempted_leaves_its_place),
+        cmocka_unit_test(s8_followers_go_on_in_their_order),
         cmocka_unit_test(s8_a_follower_ends),
         cmocka_unit_test(s8_outputs_everywhere_take_nothing),
         cmocka_unit_test(s8_a_preempted_row_finds_its_state_again),
@@ -819,11 +891,13 @@ int main(void) {
         cmocka_unit_test(s7_a_load_that_failed_is_read_instead),
         cmocka_unit_test(s7_a_row_that_ends_while_it_loads),
         cmocka_unit_test(s7_a_load_that_nobody_was_told_of_ends_at_once),
+        cmocka_unit_test(s7_rows_that_end_while_they_load_are_bounded),
         cmocka_unit_test(s7_others_follow_a_load),
         cmocka_unit_test(s7_a_row_that_loads_is_not_preempted),
         cmocka_unit_test(s7_pinned_blocks_do_not_hold_idle_pages),
         cmocka_unit_test(t2_a_resumed_row_goes_on_with_its_next_token),
         cmocka_unit_test(t2_a_resumed_row_finds_what_it_left),
+        cmocka_unit_test(t2_a_resumed_row_is_preempted_before_it_went_on),
         cmocka_unit_test(t2_what_cannot_be_resumed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
