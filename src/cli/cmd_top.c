@@ -186,7 +186,6 @@ static int run(struct top *top) {
 }
 
 int cmd_top(const struct cli_options *options) {
-    if (options->argument) return cli_failf("top takes no argument; --host and --port say which server");
     if (!options->once && !isatty(STDOUT_FILENO))
         return cli_failf("standard output is not a terminal: --once prints one picture");
     struct top *top = calloc(1, sizeof *top);

@@ -14,7 +14,7 @@ const struct cli_command cli_commands[] = {
     {"top", "watch a running server", "v", "", cmd_top},
     {"run", "complete one prompt on the terminal", "medkr", "[PROMPT]", cmd_run},
     {"bench", "measure prompt and decode speed", "meb", "", cmd_bench},
-    {"perplexity", "perplexity of a text, in windows", "mef", "", cmd_perplexity},
+    {"perplexity", "perplexity of a text, in windows", "mef", "[FILE]", cmd_perplexity},
     {"score", "what the model says of given token ids", "mei", "", cmd_score},
     {"tokenize", "text to token ids", "mt", "[TEXT]", cmd_tokenize},
     {"inspect", "what is in a model file", "mj", "[FILE]", cmd_inspect},

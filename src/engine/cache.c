@@ -63,7 +63,7 @@ void cache_enter(struct cohort_engine *e, struct row *row) {
     const struct row_request *r = &row->request;
     row->space = 0;
     if (!e->options.cache || !r->cache) return;
-    struct space_name name;
+    struct space_name name = {.n = 0};
     size_t tenants_n;
     uint64_t dropped;
     space_name_make(&name, tenants_list(e->tenants, &tenants_n)[r->tenant].name, r->salt, r->salt_n);
@@ -76,7 +76,7 @@ void cache_leave(struct cohort_engine *e, struct row *row, prefix_block stored) 
     if (row->space == 0) return;
     spaces_leave(e->cache.spaces, row->space);
     if (!r->session_n || !stored) return;
-    struct space_name name;
+    struct space_name name = {.n = 0};
     struct prefix_view view;
     size_t tenants_n;
     if (!prefix_get(e->cache.prefix, stored, &view)) return;

@@ -97,7 +97,7 @@ static int end_stream(struct journal *j, struct command *c) {
 
 static int number_step(struct journal *j, enum statement which, uint64_t number, int64_t value) {
     sqlite3_bind_int64(j->write[which], 1, (int64_t)number);
-    if (which == TRY_STREAM) sqlite3_bind_int64(j->write[which], 2, value);
+    if (which == TRY_STREAM || which == CUT_NOTES) sqlite3_bind_int64(j->write[which], 2, value);
     return step(j, which);
 }
 
@@ -113,6 +113,8 @@ static int apply(struct journal *j, struct command *c) {
         return end_stream(j, c);
     case JOURNAL_TRIED:
         return number_step(j, TRY_STREAM, c->number, (int64_t)c->n);
+    case JOURNAL_CUT:
+        return number_step(j, CUT_NOTES, c->number, (int64_t)c->n);
     case JOURNAL_REMOVE:
         j->purge = 1;
         return number_step(j, REMOVE_STREAM, c->number, 0);
@@ -417,6 +419,10 @@ int journal_end(struct journal *j, uint64_t number, uint64_t events, int status,
 
 int journal_tried(struct journal *j, uint64_t number, uint32_t tries) {
     return blob_command(j, JOURNAL_TRIED, number, tries, NULL, 0, 0);
+}
+
+int journal_cut_notes(struct journal *j, uint64_t number, uint64_t n) {
+    return blob_command(j, JOURNAL_CUT, number, n, NULL, 0, 0);
 }
 
 int journal_remove(struct journal *j, uint64_t number) {

@@ -66,12 +66,22 @@ int journal_note(struct journal *j, uint64_t number, uint64_t n, const void *byt
 int journal_end(struct journal *j, uint64_t number, uint64_t events, int status, const void *result, size_t len);
 /* How often it was tried to go on with it. */
 int journal_tried(struct journal *j, uint64_t number, uint32_t tries);
+/* Drops the notes behind number `n`: they are made anew, maybe in another order. */
+int journal_cut_notes(struct journal *j, uint64_t number, uint64_t n);
 /* Forgets a stream, running or ended. */
 int journal_remove(struct journal *j, uint64_t number);
 
 struct journal_result {
     uint64_t number, n; /* n: of an event or a note */
-    enum journal_kind { JOURNAL_BEGIN, JOURNAL_EVENT, JOURNAL_NOTE, JOURNAL_END, JOURNAL_TRIED, JOURNAL_REMOVE } kind;
+    enum journal_kind {
+        JOURNAL_BEGIN,
+        JOURNAL_EVENT,
+        JOURNAL_NOTE,
+        JOURNAL_END,
+        JOURNAL_TRIED,
+        JOURNAL_CUT,
+        JOURNAL_REMOVE
+    } kind;
     int code; /* 0: it is on the disk */
 };
 /* Readable while there are results. The journal's; do not close. */

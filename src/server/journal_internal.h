@@ -30,6 +30,7 @@ enum statement {
     COUNT_EVENTS,
     END_STREAM,
     TRY_STREAM,
+    CUT_NOTES,
     REMOVE_STREAM,
     FIND_DIRTY,
     PURGE_NOTES,

@@ -113,13 +113,16 @@ static int store(struct buf *out, const cohort_metrics *m) {
 }
 
 /* The two by the names that vLLM gives them, in its unit: tokens. */
-static int store_as_vllm(struct buf *out, const cohort_metrics *m) {
+static int store_as_vllm(const struct server *server, struct buf *out, const cohort_metrics *m) {
+    cohort_engine_options engine;
+    cohort_engine_get_options(server->engine, &engine);
     return buf_addf(out,
                     "# HELP vllm:prefix_cache_queries_total Prompt tokens looked up in the prefix store.\n"
                     "# TYPE vllm:prefix_cache_queries_total counter\nvllm:prefix_cache_queries_total %llu\n"
                     "# HELP vllm:prefix_cache_hits_total Prompt tokens taken from it.\n"
                     "# TYPE vllm:prefix_cache_hits_total counter\nvllm:prefix_cache_hits_total %llu\n",
-                    (unsigned long long)(m->prompt_tokens + m->cached_tokens), (unsigned long long)m->cached_tokens);
+                    (unsigned long long)(engine.cache ? m->prompt_tokens + m->cached_tokens : 0),
+                    (unsigned long long)m->cached_tokens);
 }
 
 /* What the scheduler goes by when it chooses how much of a prompt an iteration reads. */
@@ -175,13 +178,27 @@ static int tenants(struct server *server, struct buf *out) {
     return rc;
 }
 
+/* Stored calls and their journal. */
+static int stored(struct server *server, struct buf *out) {
+    struct journal_counts m;
+    if (!server->journal) return 0;
+    journal_get_counts(server->journal, &m);
+    int rc = gauge(out, "stored_calls_unfinished", "Stored calls that wait or run.", m.running);
+    if (!rc) rc = gauge(out, "stored_calls_ended", "Stored calls that ended and are kept.", m.ended);
+    if (!rc) rc = gauge(out, "stored_readers", "Connections that follow stored calls.", server->readers_n);
+    if (!rc) rc = gauge(out, "journal_bytes", "Bytes of the journal that are in use.", m.bytes);
+    if (!rc) rc = counter(out, "journal_commits_total", "Commits of the journal.", m.commits);
+    if (!rc) rc = counter(out, "journal_failures_total", "Commits that failed.", m.failures);
+    return rc;
+}
+
 int metrics_text(struct server *server, struct buf *out) {
     cohort_metrics m;
     cohort_metrics_get(server->engine, &m);
     int rc = counters(out, &m);
     if (!rc) rc = happenings(out, &m);
     if (!rc) rc = store(out, &m);
-    if (!rc) rc = store_as_vllm(out, &m);
+    if (!rc) rc = store_as_vllm(server, out, &m);
     if (!rc) rc = gauge(out, "rows_running", "Requests that decode.", m.rows_running);
     if (!rc) rc = gauge(out, "rows_preparing", "Requests whose prompt is being read.", m.rows_preparing);
     if (!rc) rc = gauge(out, "rows_waiting", "Requests in the waiting line.", m.rows_waiting);
@@ -193,6 +210,7 @@ int metrics_text(struct server *server, struct buf *out) {
     if (!rc) rc = histogram(out, "inter_token_seconds", "Between two tokens of a request.", &m.inter_token_s);
     if (!rc) rc = histogram(out, "request_seconds", "From submit to the end.", &m.e2e_s);
     if (!rc) rc = histogram(out, "queue_seconds", "From submit to admission.", &m.queue_s);
+    if (!rc) rc = stored(server, out);
     if (!rc) rc = tenants(server, out);
     return rc;
 }

@@ -194,6 +194,7 @@ static int count_event(void *user, uint64_t n, const char *bytes, size_t len) {
     return 0;
 }
 
+/* A note that does not go on where the others ended (after a gap that a full disk left, say) ends what is known. */
 static int add_note(void *user, uint64_t n, const char *bytes, size_t len) {
     struct load *load = user;
     struct stored *s = load->s;
@@ -204,10 +205,10 @@ static int add_note(void *user, uint64_t n, const char *bytes, size_t len) {
     if (rc) return rc;
     if (note_length(load->note.data, len) != len || note_read(load->note.data, len, &index, &event) != 0 ||
         index >= s->lanes_n)
-        return COHORT_E_FILE;
+        return 1;
     struct lane *lane = &s->lanes[index];
     int token = event.type == COHORT_EVENT_TOKEN;
-    if (lane->end_note || (token && event.index != lane->known.len / sizeof(int32_t))) return COHORT_E_FILE;
+    if (lane->end_note || (token && event.index != lane->known.len / sizeof(int32_t))) return 1;
     rc = buf_add(&lane->queue, load->note.data, len);
     if (!rc && token) rc = buf_add(&lane->known, &event.token, sizeof event.token);
     if (!token) lane->end_note = n;
@@ -225,6 +226,7 @@ static void read_call(struct pool_job *job) {
     rc = journal_part(journal, s->number, JOURNAL_BODY, &body, &s->verdict);
     if (!rc) rc = stored_make_lanes(s, s->head.choices, &s->verdict);
     if (!rc) rc = journal_notes(journal, s->number, 1, add_note, load, &s->verdict);
+    if (rc > 0) rc = 0;
     if (!rc) load->body = json_loadb(body.data ? body.data : "", body.len, SERVER_JSON_FLAGS, NULL);
     buf_free(&body);
     buf_free(&load->note);
@@ -290,6 +292,7 @@ static void call_was_read(struct pool_job *job) {
     } else {
         s->state = STORED_STARTING;
         journal_tried(server->journal, s->number, ++s->tries);
+        if (journal_cut_notes(server->journal, s->number, s->notes_n) != 0) s->lost = 1;
         call_submit(s->call);
     }
     recover_kick(server);

@@ -163,10 +163,10 @@ static void step_lane(struct lane *lane, size_t bytes) {
 /* One event of the choice whose turn it is. 1: there is none yet. */
 static int take_turn(struct stored *s, struct choice *choice, cohort_error *err) {
     struct lane *lane = &s->lanes[choice->index];
-    const char *note = lane->queue.data + lane->at;
     cohort_event event;
     uint32_t index;
     if (lane->at == lane->queue.len) return 1;
+    const char *note = lane->queue.data + lane->at;
     size_t bytes = note_length(note, lane->queue.len - lane->at);
     int rc = note_read(note, bytes, &index, &event);
     if (rc) return err_set(err, COHORT_E_INTERNAL, NULL, "a note of the journal cannot be read");

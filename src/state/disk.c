@@ -170,7 +170,7 @@ static int wanted_groups(struct disk *d, const struct disk_record *record, uint6
     const struct disk_index *x = &d->store.index;
     *groups = record->groups;
     if (d->broken) return COHORT_E_CLOSED;
-    if (!record->groups || record->groups >> d->store.identity.groups) return COHORT_E_ARGUMENT;
+    if (record->groups >> d->store.identity.groups) return COHORT_E_ARGUMENT;
     uint64_t bytes = disk_index_cost(x, record->groups);
     if (id) {
         uint32_t entry = disk_index_find(x, id);
@@ -242,7 +242,7 @@ int disk_write(struct disk *d, const struct disk_record *record, const void *con
     lock(d);
     int code = wanted_groups(d, record, *id, &groups);
     unlock(d);
-    if (code || !groups) return code;
+    if (code || (!groups && *id)) return code;
     struct disk_job *job = make_write(d, groups, page); /* only this thread adds to the queue: there is still room */
     if (!job) return COHORT_E_MEMORY;
     lock(d);

@@ -79,9 +79,10 @@ int disk_each(struct disk *d, int (*each)(void *user, const struct disk_record *
  * something: its room counts as free at once, though its slot is used again only later. What counts are slots and
  * 512 bytes for each record; SQLite's log comes on top (some MiB). */
 int disk_has_room(const struct disk *d, uint32_t groups);
-/* Copies the pages and queues them. *id: 0: a new record is made and its id returned at once; else more groups for that
- * one, of which it takes those that it does not have. E_AGAIN: the queue is full, later. E_LIMIT: no room. E_NOT_FOUND:
- * the record, or its parent, is gone (it failed). E_ARGUMENT, E_MEMORY. E_CLOSED: the disk failed for good. */
+/* Copies the pages and queues them. A record without any is one on the way to others. *id: 0: a new record is made and
+ * its id returned at once; else more groups for that one, of which it takes those that it does not have. E_AGAIN: the
+ * queue is full, later. E_LIMIT: no room. E_NOT_FOUND: the record, or its parent, is gone (it failed). E_ARGUMENT,
+ * E_MEMORY. E_CLOSED: the disk failed for good. */
 int disk_write(struct disk *d, const struct disk_record *record, const void *const page[], uint64_t *id);
 /* Queues: reads the page of `group` of each record into `to`. The memory must stay until the result. At most one result
  * for all of them; on a failure `record` in the result names the first bad one, which is gone then, with all behind it.

@@ -133,7 +133,10 @@ static int check_file(struct disk_db *b, const char *path, int writable, cohort_
         return err_set(err, COHORT_E_UNSUPPORTED, "state-dir", "%s has format %lld; this version knows format %d", path,
                        (long long)version, DISK_FORMAT);
     if (!code) code = compare_schema(b, &tables);
-    if (!code && tables == 0 && application == 0 && version == 0 && writable)
+    int is_empty = !code && tables == 0 && application == 0 && version == 0;
+    if (is_empty && !writable) /* its making was cut short */
+        return err_set(err, COHORT_E_NOT_FOUND, "state-dir", "%s: nothing is stored there", path);
+    if (is_empty)
         code = create(b);
     else if (!code && (tables != SCHEMA_TABLES || application != APPLICATION || version != DISK_FORMAT))
         code = SQLITE_CORRUPT;
@@ -269,8 +272,7 @@ static const char *read_pages(struct load *l, sqlite3_stmt *row, uint32_t entry)
     struct disk_index *x = l->index;
     const unsigned char *pages = sqlite3_column_blob(row, 5);
     int n = sqlite3_column_bytes(row, 5);
-    if (n < PAGE_ROW_BYTES || n % PAGE_ROW_BYTES || n > DISK_GROUPS_MAX * PAGE_ROW_BYTES)
-        return "its list of pages has a wrong length";
+    if (n % PAGE_ROW_BYTES || n > DISK_GROUPS_MAX * PAGE_ROW_BYTES) return "its list of pages has a wrong length";
     if (row_sum(x->entries[entry].chain, pages, n) != (uint64_t)sqlite3_column_int64(row, 6))
         return "its checksum does not hold";
     for (int at = 0; at < n; at += PAGE_ROW_BYTES) {

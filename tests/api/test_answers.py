@@ -33,7 +33,7 @@ def test_openai_client_completion(server):
 def test_openai_client_chat(server):
     client = server.client()
     ask = dict(model="any", messages=[{"role": "user", "content": "Say hello."}], max_tokens=12, temperature=0,
-               extra_body={"ignore_eos": True})
+               extra_body={"ignore_eos": True, "cache_prompt": False})
     whole = client.chat.completions.create(**ask)
     assert whole.choices[0].message.role == "assistant"
     pieces = list(client.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True}))
@@ -46,9 +46,9 @@ def test_openai_client_chat(server):
 
 def test_stream_equals_whole(server):
     for n in (1, 2, 7, 40):
-        body = {"prompt": PROMPT, "max_tokens": n, "temperature": 0, "ignore_eos": True}
+        body = {"prompt": PROMPT, "max_tokens": n, "temperature": 0, "ignore_eos": True, "cache_prompt": False}
         events = server.stream({**body, "stream_options": {"include_usage": True}})
-        whole = server.complete(PROMPT, n)
+        whole = server.complete(PROMPT, n, cache_prompt=False)
         assert events[-1] == "[DONE]"
         assert text_of(events) == whole["choices"][0]["text"]
         assert events[-2]["choices"] == [] and events[-2]["usage"] == whole["usage"]

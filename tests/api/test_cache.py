@@ -368,3 +368,12 @@ def test_metrics_of_the_store(start):
     assert server.metric("cohort_prompt_tokens_total") == 101 and server.metric("vllm:prefix_cache_queries_total") == 200
     assert server.metric("cohort_cache_lookups_total") == 2 and server.metric("cohort_cache_hits_total") == 1
     assert server.metric("cohort_cache_blocks") >= 3 and server.metric("cohort_cache_bytes") > 0
+
+
+def test_without_a_store(start):
+    server = start("-c", 1000, "--no-cache")
+    prompt = fresh(100)
+    assert cached(server, prompt, id_slot=1) == cached(server, prompt, id_slot=1) == 0
+    assert server.metric("cohort_cache_lookups_total") == server.metric("vllm:prefix_cache_queries_total") == 0
+    for action in ("save", "restore", "erase"):
+        bad(act(server, "/slots/1", action, {"filename": "x"}), 400, "cache")

@@ -52,8 +52,8 @@ def test_a_trace_of_many_requests(start, tmp_path):
     path = tmp_path / "trace.json"
     server = start("--trace", path, "-np", 4, "-b", 16, "-c", 1000)
     headers = {"traceparent": TRACEPARENT}
-    threads = [threading.Thread(target=server.post, args=("/v1/completions", {**BODY, "prompt": [5] * 40, "max_tokens": 8}),
-                                kwargs={"headers": headers}) for _ in range(6)]
+    threads = [threading.Thread(target=server.post, args=("/v1/completions", {**BODY, "prompt": [5 + i] * 40, "max_tokens": 8}),
+                                kwargs={"headers": headers}) for i in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -248,7 +248,7 @@ def free_port():
 def test_top_says_what_is_wrong():
     assert "Connection refused" in top("--once", "--port", free_port(), code=1)
     assert "not a terminal" in top("--port", free_port(), code=1)
-    assert "--host and --port" in top("somewhere", "--once", code=1)
+    assert "one argument too many: somewhere" in top("somewhere", "--once", code=2)
 
 
 class Odd(http.server.BaseHTTPRequestHandler):

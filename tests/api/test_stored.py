@@ -1,7 +1,9 @@
 """Stored calls: streams that are continued, by the client or after a crash of the server, with the bytes of one that was not interrupted."""
 import json
+import pathlib
 import random
 import re
+import resource
 import signal
 import sqlite3
 import threading
@@ -10,7 +12,7 @@ import time
 import httpx
 import pytest
 
-from conftest import SLOW, TIMEOUT_S, Server
+from conftest import MODEL, SLOW, TIMEOUT_S, TINY, Server
 
 IDS = re.compile(r"(chatcmpl|cmpl)-[0-9a-f]{24}")
 # One for all: making a client takes longer than most calls here.
@@ -508,8 +510,75 @@ def test_a_flipped_bit_is_no_answer(start, tmp_path, crash):
     assert follow(server, stream, 4) == events[4:]
 
 
+@pytest.mark.parametrize("sql", [
+    "UPDATE notes SET sum = sum + 1 WHERE n = 9",
+    "DELETE FROM notes WHERE n = 12",
+    "UPDATE events SET bytes = x'7b7d' WHERE n = 7",
+    "DELETE FROM events WHERE n = 10",
+    "DELETE FROM notes; DELETE FROM events",
+])
+def test_what_is_damaged_of_an_unfinished_call_is_made_again(start, tmp_path, crash, sql):
+    body = {**GREEDY, "n": 2, "max_tokens": 120, "temperature": 1.0, "seed": 3}
+    server = stored(start, tmp_path, *SLOW)
+    stream, head = post_stream(server, body, stop_after=40)
+    time.sleep(0.1)
+    crash(server)
+    with sqlite3.connect(tmp_path / "journal.db") as db:
+        db.executescript(sql)
+    server = stored(start, tmp_path, *SLOW)
+    time.sleep(0.15)
+    crash(server)  # what was made again and what was there before do not mix
+    server = stored(start, tmp_path)
+    events = head + follow(server, stream, len(head))
+    check_whole(events)
+    assert follow(server, stream) == events
+    assert datas(events) == datas(post_stream(server, body)[1])
+
+
+def test_a_request_that_is_damaged_says_so(start, tmp_path, crash):
+    server = stored(start, tmp_path, *SLOW)
+    streams = [post_stream(server, {**GREEDY, "max_tokens": 900}, stop_after=2)[0] for _ in range(2)]
+    crash(server)
+    with sqlite3.connect(tmp_path / "journal.db") as db:
+        db.execute("UPDATE streams SET body = x'7b7d' WHERE id = ?", (streams[0],))
+        db.execute("UPDATE streams SET head = x'7b7d' WHERE id = ?", (streams[1],))
+    server = stored(start, tmp_path)
+    for stream in streams:
+        events = follow(server, stream)
+        assert events[-1][0] is None and "journal" in events[-1][1]
+
+
+def test_a_call_that_ends_the_server_is_not_tried_for_ever(start, tmp_path, crash):
+    server = stored(start, tmp_path, *SLOW)
+    stream, _ = post_stream(server, {**GREEDY, "max_tokens": 900}, stop_after=2)
+    crash(server)
+    with sqlite3.connect(tmp_path / "journal.db") as db:
+        db.execute("UPDATE streams SET tries = 20")
+    server = stored(start, tmp_path)
+    assert "not tried again" in follow(server, stream)[-1][1]
+    assert server.metric("cohort_requests_submitted_total") == 0
+    assert server.metric("cohort_stored_calls_unfinished") == 0 and server.metric("cohort_stored_calls_ended") == 1
+
+
+def test_another_room_or_model_cannot_go_on(start, tmp_path, crash):
+    open_ended = {"messages": [{"role": "user", "content": "x"}], "temperature": 1.0, "seed": 1}  # as many tokens as there is room for
+    server = stored(start, tmp_path, *SLOW)
+    stream, head = post_stream(server, open_ended, "/v1/chat/completions", stop_after=2)
+    crash(server)
+    server = start("-c", 990, "-np", 8, "--state-dir", tmp_path)
+    events = follow(server, stream)
+    assert events[:2] == head and ("max_tokens" in events[-1][1] or events[-1][1] == "[DONE]")
+    others = sorted(path for path in pathlib.Path(MODEL).parent.parent.glob("*/model.gguf") if path != pathlib.Path(MODEL))
+    if not TINY or not others:
+        pytest.skip("no other model here")
+    long, head = post_stream(server, {**GREEDY, "max_tokens": 900, "timeout_ms": 0}, stop_after=2)
+    crash(server)
+    server = start("-c", 1000, "--state-dir", tmp_path, model=str(others[0]))
+    events = follow(server, long, 2)
+    assert events[-1][0] is None and "another model" in events[-1][1]
+
+
 def test_a_full_disk_is_refused_and_others_go_on(start, tmp_path):
-    import resource
     server = stored(start, tmp_path, *SLOW)
     body = {**GREEDY, "max_tokens": 400}
     result = {}

@@ -18,9 +18,10 @@ uint64_t rig_failed_record;
 static int saved_stderr = -1;
 
 /* ---- Folders ---- */
-void rig_make_folder(char path[RIG_PATH]) {
+void rig_make_folder(char path[RIG_PATH], int in_memory) {
     const char *tmp = getenv("TMPDIR");
-    snprintf(path, RIG_PATH, "%s/cohort-disk-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!tmp || !*tmp) tmp = in_memory && access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    snprintf(path, RIG_PATH, "%s/cohort-disk-XXXXXX", tmp);
     assert_non_null(mkdtemp(path));
 }
 

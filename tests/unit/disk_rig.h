@@ -13,7 +13,8 @@
 
 enum { RIG_SMALL = 5000, RIG_LARGE = 12288, RIG_PATH = 256, RIG_BOTH = 3, RIG_BIG_PAGE = 8 << 20 };
 
-void rig_make_folder(char path[RIG_PATH]);
+/* `in_memory`: on a file system that syncs at once, if there is one, for tests that open a folder hundreds of times. */
+void rig_make_folder(char path[RIG_PATH], int in_memory);
 void rig_remove_folder(const char *path); /* with the files in it */
 void rig_copy_folder(const char *from, const char *to);
 /* Path of a file in the folder. */

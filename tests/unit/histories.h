@@ -81,6 +81,7 @@ struct ask {
 /* What a request says alone, on an engine that stores nothing: asked once, then remembered. */
 struct oracle;
 struct oracle *oracle_new(struct history_model *m);
+void oracle_ask(struct oracle *o, const struct ask *a); /* begins; a wave is asked together, and answered one by one */
 const struct answer *oracle_answer(struct oracle *o, const struct ask *a);
 void oracle_forget(struct oracle *o); /* all answers */
 void oracle_free(struct oracle *o);

@@ -1,6 +1,7 @@
 /* What comes of a request, and what should (histories.h). */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "histories.h"
 
@@ -73,6 +74,7 @@ struct remembered {
     struct remembered *next;
     struct buf key;
     struct answer answer;
+    cohort_id id; /* while it is asked; then 0 */
 };
 
 struct oracle {
@@ -86,7 +88,7 @@ struct oracle *oracle_new(struct history_model *m) {
     cohort_engine_options_defaults(&options);
     options.context = ORACLE_CONTEXT;
     options.rows = 1;
-    options.queue = 4;
+    options.queue = 2 * HISTORY_WAVE_MAX;
     options.kv_tokens = ORACLE_CONTEXT;
     options.ring_bytes = 1 << 20;
     options.cache = 0;
@@ -122,7 +124,7 @@ static uint64_t hash(const struct buf *key) {
     return h ^ h >> 32;
 }
 
-static void ask_it(struct oracle *o, const struct ask *a, struct answer *out) {
+static cohort_id submit(struct oracle *o, const struct ask *a) {
     cohort_request q = a->q;
     cohort_ticket ticket;
     cohort_id id;
@@ -135,26 +137,40 @@ static void ask_it(struct oracle *o, const struct ask *a, struct answer *out) {
     q.snapshot_at_n = 0;
     q.chunk_max = 0;
     if (cohort_reserve(o->engine, &ticket, NULL) != 0 || cohort_submit(o->engine, ticket, &q, &id, NULL) != 0) abort();
-    while (!out->done)
-        if (!answer_take(o->engine, id, out, UINT32_MAX) && cohort_wait(o->engine, id, 60000) != COHORT_OK) abort();
-    cohort_drop(o->engine, id);
+    return id;
 }
 
-const struct answer *oracle_answer(struct oracle *o, const struct ask *a) {
+static struct remembered *find(struct oracle *o, const struct ask *a) {
     struct buf key = {0};
     make_key(a, &key);
-    struct remembered **slot = &o->slots[hash(&key) % ORACLE_SLOTS];
-    for (struct remembered *r = *slot; r; r = r->next)
+    struct remembered **slot = &o->slots[hash(&key) % ORACLE_SLOTS], *r;
+    for (r = *slot; r; r = r->next)
         if (r->key.len == key.len && memcmp(r->key.data, key.data, key.len) == 0) {
             buf_free(&key);
-            return &r->answer;
+            return r;
         }
-    struct remembered *r = calloc(1, sizeof(*r));
+    r = calloc(1, sizeof(*r));
     if (!r) abort();
     r->key = key;
     r->next = *slot;
-    *slot = r;
-    ask_it(o, a, &r->answer);
+    r->id = submit(o, a);
+    return *slot = r;
+}
+
+/* Not woken for each event: most of the time would go into that. */
+static void finish(struct oracle *o, struct remembered *r) {
+    if (r->id == 0) return;
+    while (!r->answer.done)
+        if (!answer_take(o->engine, r->id, &r->answer, UINT32_MAX)) usleep(50);
+    cohort_drop(o->engine, r->id);
+    r->id = 0;
+}
+
+void oracle_ask(struct oracle *o, const struct ask *a) { find(o, a); }
+
+const struct answer *oracle_answer(struct oracle *o, const struct ask *a) {
+    struct remembered *r = find(o, a);
+    finish(o, r);
     return &r->answer;
 }
 
@@ -163,6 +179,7 @@ void oracle_forget(struct oracle *o) {
         while (o->slots[i]) {
             struct remembered *r = o->slots[i];
             o->slots[i] = r->next;
+            finish(o, r);
             answer_free(&r->answer);
             buf_free(&r->key);
             free(r);

@@ -86,6 +86,14 @@ void past_add(struct round *r, const struct ask *a) {
     if (!p->ids) abort();
     memcpy(p->ids, a->prompt, prompt_n * sizeof(p->ids[0]));
     for (uint32_t i = 0; i < a->want->tokens_n; i++) p->ids[prompt_n + i] = a->want->tokens[i].token;
+    /* A windowed state that ends inside of a block that somebody else stored longer finds no place there. */
+    uint32_t whole = p->certain / PAGE * PAGE;
+    for (uint32_t i = 0; r->model->window && p->certain > whole && i + 1 < r->pasts_n; i++) {
+        const struct past *q = &r->pasts[i];
+        if (q->space == p->space && q->stores && q->n > whole && p->certain > whole &&
+            memcmp(q->ids, p->ids, (whole + 1) * sizeof(p->ids[0])) == 0)
+            p->certain = 0;
+    }
 }
 
 void pasts_clear(struct round *r) {

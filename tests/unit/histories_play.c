@@ -121,6 +121,7 @@ static void play_wave(struct round *r, struct ask *wave, uint32_t n) {
         r->totals.refused_launches += fake_backend.refuse_launch == 0;
         fake_backend.refuse_launch = 0;
     }
+    for (uint32_t i = 0; i < n; i++) oracle_ask(r->oracle, &wave[i]);
     for (uint32_t i = 0; i < n; i++) {
         wave[i].want = oracle_answer(r->oracle, &wave[i]);
         check_answer(r, &wave[i], disturbed);
@@ -133,8 +134,7 @@ static void play_wave(struct round *r, struct ask *wave, uint32_t n) {
 }
 
 static void play_history(struct round *r) {
-    uint32_t n = draw_between(&r->draw, 5, HISTORY_ASKS_MAX - 15);
-    if (draw_chance(&r->draw, 10)) n = HISTORY_ASKS_MAX;
+    uint32_t n = draw_between(&r->draw, 5, draw_chance(&r->draw, 80) ? 15 : HISTORY_ASKS_MAX);
     r->asks_n = 0;
     while (r->asks_n < n) {
         struct ask *wave = &r->asks[r->asks_n];

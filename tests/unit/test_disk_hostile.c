@@ -22,7 +22,7 @@ enum {
     CHAIN = 12, /* records of the folder that is damaged */
     FLIPS = 80, /* of each kind of file */
     KILLS = 100,
-    KILL_LOG = 1 << 14,
+    KILL_LOG = 1 << 16,
     KILL_LIVE = 48, /* records that a killed child keeps at a time */
     KILL_MS_MAX = 60
 };
@@ -33,8 +33,8 @@ static struct rig_list list;
 
 static int set_up(void **state) {
     (void)state;
-    rig_make_folder(folder);
-    rig_make_folder(copy);
+    rig_make_folder(folder, 1);
+    rig_make_folder(copy, 1);
     return 0;
 }
 
@@ -568,7 +568,8 @@ static void live_dangerously(struct kill_log *log, uint64_t seed) {
     struct disk *d;
     uint64_t random = seed << 32;
     if (disk_open(&options, &d, NULL)) _exit(10);
-    uint32_t live[KILL_LOG], n = 0, queued = log->next_key;
+    static uint32_t live[KILL_LOG];
+    uint32_t n = 0, queued = log->next_key;
     for (uint32_t key = 0; key < log->next_key; key++)
         if (log->key[key].state == DURABLE) live[n++] = key;
     while (log->next_key < KILL_LOG) {
@@ -605,9 +606,13 @@ static void live_dangerously(struct kill_log *log, uint64_t seed) {
 static uint32_t check_after_kill(struct kill_log *log) {
     uint64_t all, bad;
     uint32_t durable = 0;
-    assert_int_equal(disk_verify(folder, 0, &all, &bad, NULL), 0);
+    cohort_error err;
+    int code = disk_verify(folder, 0, &all, &bad, &err);
+    if (code && code != COHORT_E_NOT_FOUND) fail_msg("verify: %d %s", code, err.text);
     assert_int_equal(bad, 0);
+    rig_catch(copy); /* a segment that was just made may have no record */
     struct disk *d = rig_open(folder, PLENTY);
+    rig_lines(copy, "");
     struct disk_counts counts;
     disk_get_counts(d, &counts);
     assert_int_equal(counts.discarded, 0);
@@ -616,7 +621,7 @@ static uint32_t check_after_kill(struct kill_log *log) {
         uint32_t is = log->key[key].state;
         const struct rig_record *r = rig_find(&list, log->key[key].id);
         int32_t tokens[PAGE_TOKENS];
-        rig_tokens(key, tokens);
+        if (r) rig_tokens(key, tokens);
         if (r && memcmp(r->tokens, tokens, sizeof(tokens))) r = NULL; /* the id came again, for another */
         if (is == DURABLE) assert_non_null(r);
         if (is == DURABLE) durable++;
@@ -637,7 +642,6 @@ static void killed_at_random_moments(void **state) {
     assert_true(log != MAP_FAILED);
     uint64_t random = 3;
     uint32_t durable = 0;
-    rig_catch(copy);
     int wrong = 0;
     for (int i = 0; i < KILLS; i++) {
         int status;
@@ -649,7 +653,6 @@ static void killed_at_random_moments(void **state) {
         if (!WIFSIGNALED(status)) wrong = status;
         durable += check_after_kill(log);
     }
-    rig_lines(copy, "");
     assert_int_equal(wrong, 0);
     print_message("%d kills, %u records written, %u times one was durable\n", KILLS, log->next_key, durable);
     assert_true(durable > KILLS);

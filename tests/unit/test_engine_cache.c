@@ -734,22 +734,14 @@ static void s7_state_survives_the_engine(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, clean, leave)
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(s1_s4_equal_around_every_border),
-        TEST(s3_preempted_rows_find_their_state),
-        TEST(t2_a_continuation_is_preempted),
-        TEST(s8_sixteen_equal_prompts_are_read_once),
-        TEST(s8_a_common_beginning_is_read_once),
-        TEST(s1_a_full_hit_of_8000_tokens),
-        TEST(s4_snapshots_by_stride_and_by_name),
-        TEST(s8_a_running_row_lends_its_state),
-        TEST(s6_the_store_gives_way_first),
-        TEST(s5_nan_leaves_nothing),
-        TEST(s5_a_refused_launch_leaves_nothing),
-        TEST(prompt_logprobs_are_never_from_the_store),
-        TEST(s2_tenants_and_salts_never_share),
-        TEST(cache_prompt_0_stays_apart),
-        TEST(s2_a_session_keeps_its_state),
-        TEST(memory_is_flat),
+        TEST(s1_s4_equal_around_every_border),    TEST(s3_preempted_rows_find_their_state),
+        TEST(t2_a_continuation_is_preempted),     TEST(s8_sixteen_equal_prompts_are_read_once),
+        TEST(s8_a_common_beginning_is_read_once), TEST(s1_a_full_hit_of_8000_tokens),
+        TEST(s4_snapshots_by_stride_and_by_name), TEST(s8_a_running_row_lends_its_state),
+        TEST(s6_the_store_gives_way_first),       TEST(s5_nan_leaves_nothing),
+        TEST(s5_a_refused_launch_leaves_nothing), TEST(prompt_logprobs_are_never_from_the_store),
+        TEST(s2_tenants_and_salts_never_share),   TEST(cache_prompt_0_stays_apart),
+        TEST(s2_a_session_keeps_its_state),       TEST(memory_is_flat),
         TEST(s7_state_survives_the_engine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,6 +53,7 @@ static void arguments(int argc, char **argv) {
         else
             usage();
     }
+    if (run.one_round) run.workers = 1;
     if (run.workers < 1 || run.workers > WORKERS_MAX) usage();
 }
 
