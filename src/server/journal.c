@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "server/journal_internal.h"
 
-enum { PURGE_ROWS = 1000, PURGE_SLICES = 64, EXPIRE_S = 60, COMMAND_OVERHEAD = 128 };
+enum { PURGE_ROWS = 1000, PURGE_SLICES = 64, EXPIRE_S = 60, WELL_S = 10, COMMAND_OVERHEAD = 128 };
 
 static void list_init(struct command_list *list) {
     list->first = NULL;
@@ -131,16 +131,21 @@ static int transact(struct journal *j, struct command *first, const struct comma
     return rc;
 }
 
-/* One line when it begins, and one when it is over. */
+/* One line when it begins, and one when it is over: a full disk may take a small write between two that fail. */
 static void tell(struct journal *j, int rc) {
-    if (rc != SQLITE_OK && !j->failing)
-        fprintf(stderr,
-                "cohort: %s cannot be written (%s): new stored calls are refused, and those that run would begin anew "
-                "after a restart\n",
-                j->path, sqlite3_errmsg(j->writing));
-    else if (rc == SQLITE_OK && j->failing)
+    int64_t now = (int64_t)(clock_us() / 1000000);
+    if (rc != SQLITE_OK) {
+        if (!j->failing)
+            fprintf(stderr,
+                    "cohort: %s cannot be written (%s): new stored calls are refused, and those that run would begin "
+                    "anew after a restart\n",
+                    j->path, sqlite3_errmsg(j->writing));
+        j->failing = 1;
+        j->failed_s = now;
+    } else if (j->failing && now - j->failed_s >= WELL_S) {
         fprintf(stderr, "cohort: %s is written again\n", j->path);
-    j->failing = rc != SQLITE_OK;
+        j->failing = 0;
+    }
 }
 
 static uint64_t bytes_in_use(struct journal *j) {

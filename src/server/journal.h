@@ -32,7 +32,7 @@ enum {
     JOURNAL_BATCH_BYTES = 1 << 20,   /* of one transaction, about */
     JOURNAL_QUEUE_MAX = 64 << 20,    /* bytes that wait to be written; above, commands are refused */
     JOURNAL_BLOB_MAX = 256 << 20,    /* of one blob */
-    JOURNAL_CHECKED_MAX = 256 << 20  /* a file of more bytes is not read whole when it is opened */
+    JOURNAL_CHECKED_MAX = 64 << 20   /* a file of more bytes is not read whole when it is opened */
 };
 #define JOURNAL_BYTES_MAX                                                                                              \
     (UINT64_C(1) << 30) /* of the file: above it the oldest ended streams go; 5/4 of it is the end */

@@ -81,7 +81,8 @@ struct journal {
     pthread_t thread;
 
     /* the thread's */
-    int failing;          /* the last write did; told on stderr */
+    int failing;          /* told on stderr, and not over yet */
+    int64_t failed_s;     /* the last write that did */
     int purge;            /* something may be left to purge */
     int64_t expired_s;    /* when was last looked for streams that are too old */
     uint64_t next_number; /* the commanding thread's */
