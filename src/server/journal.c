@@ -214,16 +214,19 @@ static void purge_slice(struct journal *j) {
     if (rc != SQLITE_OK) j->purge = 0; /* with the next end or removal */
 }
 
-static void count_streams(struct journal *j) {
+/* Returns the highest number of a stream. */
+static uint64_t count_streams(struct journal *j) {
     sqlite3_stmt *s = j->write[COUNT_STREAMS];
+    uint64_t highest = 0;
     if (sqlite3_step(s) == SQLITE_ROW) {
         pthread_mutex_lock(&j->lock);
         j->counts.running = (uint64_t)sqlite3_column_int64(s, 0);
         j->counts.ended = (uint64_t)sqlite3_column_int64(s, 1);
-        if (!j->started) j->next_number = (uint64_t)sqlite3_column_int64(s, 2) + 1;
         pthread_mutex_unlock(&j->lock);
+        highest = (uint64_t)sqlite3_column_int64(s, 2);
     }
     sqlite3_reset(s);
+    return highest;
 }
 
 static void expire_with(struct journal *j, enum statement which, int64_t value) {
@@ -475,7 +478,7 @@ int journal_open(const struct journal_options *options, struct journal **out, co
     j->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int code = j->fd < 0 ? err_set(err, COHORT_E_IO, NULL, "no descriptor for the journal") : journal_db_open(j, err);
     if (!code) {
-        count_streams(j);
+        j->next_number = count_streams(j) + 1;
         j->options.dir = NULL;
         j->started = pthread_create(&j->thread, NULL, writer, j) == 0;
         if (!j->started) code = err_set(err, COHORT_E_MEMORY, NULL, "cannot start the journal's thread");
