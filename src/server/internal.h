@@ -39,6 +39,7 @@ struct server {
     struct stored *stored_by_id[STORED_BUCKETS], *stored_by_number[STORED_BUCKETS];
     struct stored *waiting_first, *waiting_last; /* recovered calls without places */
     unsigned loading_n;
+    uint64_t stored_lost; /* calls whose further steps could not be written, so far */
     struct reader *readers;
     unsigned readers_n;
     struct choice *by_id[ID_BUCKETS];

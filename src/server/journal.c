@@ -356,11 +356,23 @@ static struct command *command_new(enum journal_kind kind, uint64_t number, cons
     return c;
 }
 
+/* One line a spell: it is over when half of it is written. The lock is held. */
+static void refused(struct journal *j) {
+    j->counts.refused++;
+    if (!j->full)
+        fprintf(stderr,
+                "cohort: more than %d MiB wait to be written to %s: new stored calls are refused, and those that run "
+                "would begin anew after a restart\n",
+                JOURNAL_QUEUE_MAX >> 20, j->path);
+    j->full = 1;
+}
+
 static int queue_command(struct journal *j, struct command *c) {
     if (!c) return COHORT_E_MEMORY;
     size_t bytes = bytes_of(c);
     pthread_mutex_lock(&j->lock);
-    if (j->held_bytes + bytes > JOURNAL_QUEUE_MAX) {
+    if (j->held_bytes >= JOURNAL_QUEUE_MAX) {
+        refused(j);
         pthread_mutex_unlock(&j->lock);
         mem_free(c);
         return COHORT_E_BUSY;
@@ -439,6 +451,7 @@ int journal_next_result(struct journal *j, struct journal_result *out) {
     struct command *c = list_take(&j->results);
     if (c) {
         j->held_bytes -= bytes_of(c);
+        if (j->held_bytes < JOURNAL_QUEUE_MAX / 2) j->full = 0;
     } else {
         uint64_t count;
         ssize_t got = read(j->fd, &count, sizeof count);

@@ -30,7 +30,7 @@ enum {
     JOURNAL_COMMIT_MS = 10,          /* what is not urgent waits so long for company, */
     JOURNAL_COMMIT_BYTES = 64 << 10, /* or until there is so much */
     JOURNAL_BATCH_BYTES = 1 << 20,   /* of one transaction, about */
-    JOURNAL_QUEUE_MAX = 64 << 20,    /* bytes that wait to be written; above, commands are refused */
+    JOURNAL_QUEUE_MAX = 64 << 20,    /* bytes that wait to be written, and one command: no more are taken then */
     JOURNAL_BLOB_MAX = 256 << 20,    /* of one blob */
     JOURNAL_CHECKED_MAX = 256 << 20  /* a file of more bytes is not read whole when it is opened */
 };
@@ -119,6 +119,7 @@ int64_t journal_sum(uint64_t number, uint64_t n, const void *bytes, size_t len);
 struct journal_counts {
     uint64_t bytes, ended, running; /* bytes: of the file, in use */
     uint64_t commits, failures;     /* so far */
+    uint64_t refused;               /* commands that found the queue full */
 };
 void journal_get_counts(struct journal *j, struct journal_counts *out);
 

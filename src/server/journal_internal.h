@@ -74,6 +74,7 @@ struct journal {
     size_t waiting_bytes; /* in the queue: says when a batch is due */
     size_t held_bytes;    /* in the queue, being written, and results not taken */
     int urgent, closing;
+    int full; /* commands were refused; told on stderr */
     uint64_t due_us; /* when the oldest in the queue has waited enough */
     struct journal_counts counts;
     int fd;

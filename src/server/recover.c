@@ -292,7 +292,7 @@ static void call_was_read(struct pool_job *job) {
     } else {
         s->state = STORED_STARTING;
         journal_tried(server->journal, s->number, ++s->tries);
-        if (journal_cut_notes(server->journal, s->number, s->notes_n) != 0) s->lost = 1;
+        if (journal_cut_notes(server->journal, s->number, s->notes_n) != 0) stored_lose(s);
         call_submit(s->call);
     }
     recover_kick(server);

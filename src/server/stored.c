@@ -269,18 +269,18 @@ static void take_result(struct stored *s, const struct journal_result *r) {
         return;
     case JOURNAL_EVENT:
         if (r->code)
-            s->lost = 1;
+            stored_lose(s);
         else if (!s->lost)
             s->events_safe = r->n;
         break;
     case JOURNAL_NOTE:
         if (r->code)
-            s->lost = 1;
+            stored_lose(s);
         else if (!s->lost)
             s->notes_safe = r->n;
         break;
     case JOURNAL_END:
-        s->lost |= r->code != 0;
+        if (r->code) stored_lose(s);
         s->settled = 1;
         stored_maybe_free(s);
         return;
@@ -310,10 +310,11 @@ static void check_commit(struct stored *s, int64_t now) {
     if (s->state == STORED_STARTING && !s->recovered) {
         refuse(s, COHORT_E_IO);
     } else if (s->state == STORED_RUNNING) {
-        s->lost = 1;
+        stored_lose(s);
         stored_pump(s);
     } else if (s->state == STORED_ENDED) {
-        s->lost = s->settled = 1;
+        stored_lose(s);
+        s->settled = 1;
         stored_maybe_free(s);
     }
 }

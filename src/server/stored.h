@@ -125,6 +125,7 @@ void stored_maybe_free(struct stored *s);
 struct stored *stored_new(struct server *server, const char *id, const char *owner);
 void stored_free(struct stored *s);
 void stored_list(struct stored *s); /* into the tables: it has its number */
+void stored_lose(struct stored *s); /* the journal does not have what follows */
 int stored_make_lanes(struct stored *s, size_t n, cohort_error *err);
 const char *stored_owner(const struct server *server, uint32_t tenant);
 

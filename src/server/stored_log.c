@@ -52,6 +52,12 @@ static int compare(struct stored *s, const struct buf *piece, cohort_error *err)
     return err_set(err, COHORT_E_INTERNAL, NULL, "the answer could not be made again as it began");
 }
 
+/* Its further steps are not in the journal: a restart makes them again. The journal says why. */
+void stored_lose(struct stored *s) {
+    s->server->stored_lost += !s->lost;
+    s->lost = 1;
+}
+
 static int add_event(struct stored *s, const struct buf *piece, cohort_error *err) {
     if (!piece->len) return 0;
     if (s->events_n < s->before_n) {
@@ -64,7 +70,7 @@ static int add_event(struct stored *s, const struct buf *piece, cohort_error *er
     if (rc) return no_memory(rc, err);
     s->events_n++;
     if (!s->lost && journal_event(s->server->journal, s->number, s->events_n, piece->data, piece->len) != 0)
-        s->lost = 1;
+        stored_lose(s);
     trim(s);
     return 0;
 }
@@ -82,7 +88,7 @@ static int is_known(const struct lane *lane, const cohort_event *event, cohort_e
 static void write_note(struct stored *s, const char *bytes, size_t len, int urgent) {
     struct journal *journal = s->server->journal;
     if (s->lost) return;
-    if (journal_note(journal, s->number, s->notes_n, bytes, len, urgent) != 0) s->lost = 1;
+    if (journal_note(journal, s->number, s->notes_n, bytes, len, urgent) != 0) stored_lose(s);
     if (s->tries) journal_tried(journal, s->number, s->tries = 0); /* a step ahead */
 }
 
@@ -188,10 +194,12 @@ static void end(struct stored *s, int status) {
     s->state = STORED_ENDED;
     s->status = status;
     s->waits_since_s = 0;
-    if (!s->lost && journal_end(s->server->journal, s->number, s->events_n, status, s->result.data, s->result.len) == 0)
-        s->waits_since_s = (int64_t)(clock_us() / 1000000);
+    if (!s->lost && journal_end(s->server->journal, s->number, s->events_n, status, s->result.data, s->result.len) != 0)
+        stored_lose(s);
+    if (s->lost)
+        s->settled = 1;
     else
-        s->lost = s->settled = 1;
+        s->waits_since_s = (int64_t)(clock_us() / 1000000);
     if (call) {
         call->stored = NULL;
         call_free(call);

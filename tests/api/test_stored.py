@@ -601,6 +601,7 @@ def test_a_full_disk_is_refused_and_others_go_on(start, tmp_path):
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     check_whole(post_stream(server, GREEDY)[1])
     assert sum("cannot be written" in line for line in server.lines) == 1
+    assert server.metric("cohort_stored_calls_lost_total") == 1
     assert server.stop() == 0
     server = stored(start, tmp_path)  # what was lost is made again
     again = follow(server, stream)

@@ -296,9 +296,29 @@ static void a_queue_has_an_end(void **state) {
     int code;
     while ((code = journal_event(j, number, n + 1, bytes, sizeof(bytes))) == 0) assert_true(++n < 100);
     assert_int_equal(code, COHORT_E_BUSY); /* results that nobody takes count, too */
+    struct journal_counts counts;
+    journal_get_counts(j, &counts);
+    assert_int_equal(counts.refused, 1);
     wait_good(j, (int)n + 1);
     assert_int_equal(journal_event(j, number, n + 1, bytes, sizeof(bytes)), 0);
     wait_good(j, 1);
+    journal_close(j);
+}
+
+static void one_command_may_be_larger_than_the_queue(void **state) {
+    (void)state;
+    struct journal *j = open_it();
+    uint64_t number = begin(j, "a", "one");
+    size_t len = JOURNAL_QUEUE_MAX + 1;
+    char *large = calloc(1, len);
+    assert_non_null(large);
+    assert_int_equal(journal_end(j, number, 0, 200, large, len), 0);
+    wait_good(j, 2);
+    struct buf part = {0};
+    assert_int_equal(journal_part(j, number, JOURNAL_RESULT, &part, NULL), 0);
+    assert_int_equal(part.len, len);
+    buf_free(&part);
+    free(large);
     journal_close(j);
 }
 
@@ -513,6 +533,7 @@ int main(void) {
         TEST(a_removed_stream_is_gone),
         TEST(ended_streams_are_kept_within_bounds),
         TEST(a_queue_has_an_end),
+        TEST(one_command_may_be_larger_than_the_queue),
         TEST(flipped_bits_are_found),
         TEST(damage_is_moved_aside),
         TEST(others_files_and_folders_are_refused),
