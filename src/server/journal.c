@@ -74,7 +74,8 @@ static int put_blob(struct journal *j, enum statement which, const struct comman
     return step(j, which);
 }
 
-/* Only a stream that has all its events ends: one with a gap, after a failed write, is made anew at the next start. */
+/* Only a stream that has all its events ends, and no others: one with a gap, after a failed write, is made anew at the
+ * next start. */
 static int end_stream(struct journal *j, struct command *c) {
     sqlite3_stmt *count = j->write[COUNT_EVENTS], *s = j->write[END_STREAM];
     sqlite3_bind_int64(count, 1, (int64_t)c->number);
@@ -97,8 +98,13 @@ static int end_stream(struct journal *j, struct command *c) {
 
 static int number_step(struct journal *j, enum statement which, uint64_t number, int64_t value) {
     sqlite3_bind_int64(j->write[which], 1, (int64_t)number);
-    if (which == TRY_STREAM || which == CUT_NOTES) sqlite3_bind_int64(j->write[which], 2, value);
+    if (which == TRY_STREAM || which == CUT_EVENTS || which == CUT_NOTES) sqlite3_bind_int64(j->write[which], 2, value);
     return step(j, which);
+}
+
+static int cut(struct journal *j, const struct command *c) {
+    int rc = number_step(j, CUT_EVENTS, c->number, (int64_t)c->events);
+    return rc ? rc : number_step(j, CUT_NOTES, c->number, (int64_t)c->n);
 }
 
 static int apply(struct journal *j, struct command *c) {
@@ -114,7 +120,7 @@ static int apply(struct journal *j, struct command *c) {
     case JOURNAL_TRIED:
         return number_step(j, TRY_STREAM, c->number, (int64_t)c->n);
     case JOURNAL_CUT:
-        return number_step(j, CUT_NOTES, c->number, (int64_t)c->n);
+        return cut(j, c);
     case JOURNAL_REMOVE:
         j->purge = 1;
         return number_step(j, REMOVE_STREAM, c->number, 0);
@@ -436,8 +442,12 @@ int journal_tried(struct journal *j, uint64_t number, uint32_t tries) {
     return blob_command(j, JOURNAL_TRIED, number, tries, NULL, 0, 0);
 }
 
-int journal_cut_notes(struct journal *j, uint64_t number, uint64_t n) {
-    return blob_command(j, JOURNAL_CUT, number, n, NULL, 0, 0);
+int journal_cut(struct journal *j, uint64_t number, uint64_t events, uint64_t notes) {
+    struct command *c = command_new(JOURNAL_CUT, number, NULL, 0, NULL, 0);
+    if (!c) return COHORT_E_MEMORY;
+    c->events = events;
+    c->n = notes;
+    return queue_command(j, c);
 }
 
 int journal_remove(struct journal *j, uint64_t number) {

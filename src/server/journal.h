@@ -66,8 +66,9 @@ int journal_note(struct journal *j, uint64_t number, uint64_t n, const void *byt
 int journal_end(struct journal *j, uint64_t number, uint64_t events, int status, const void *result, size_t len);
 /* How often it was tried to go on with it. */
 int journal_tried(struct journal *j, uint64_t number, uint32_t tries);
-/* Drops the notes behind number `n`: they are made anew, maybe in another order. */
-int journal_cut_notes(struct journal *j, uint64_t number, uint64_t n);
+/* Drops the events and notes behind these numbers, which a gap or damage made useless: they are made anew, notes maybe
+ * in another order. */
+int journal_cut(struct journal *j, uint64_t number, uint64_t events, uint64_t notes);
 /* Forgets a stream, running or ended. */
 int journal_remove(struct journal *j, uint64_t number);
 

@@ -35,6 +35,7 @@ const char *const journal_write_sql[WRITE_STATEMENTS] = {
     [END_STREAM] = "UPDATE streams SET state = 1, dirty = 1, ended = ?2, events = ?3, status = ?4, result = ?5,"
                    " result_sum = ?6 WHERE number = ?1 AND state = 0",
     [TRY_STREAM] = "UPDATE streams SET tries = ?2 WHERE number = ?1",
+    [CUT_EVENTS] = "DELETE FROM events WHERE stream = ?1 AND n > ?2",
     [CUT_NOTES] = "DELETE FROM notes WHERE stream = ?1 AND n > ?2",
     [REMOVE_STREAM] = "UPDATE streams SET state = 2, dirty = 1 WHERE number = ?1",
     [FIND_DIRTY] = "SELECT number, state FROM streams WHERE dirty = 1 LIMIT 1",

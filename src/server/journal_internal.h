@@ -12,7 +12,7 @@ struct command {
     struct command *next;
     enum journal_kind kind;
     int urgent, status, code;
-    uint64_t number, n;
+    uint64_t number, n, events; /* events: of a cut */
     size_t first_len, second_len; /* begin: head and body; else the blob, and nothing */
     int has_blob;
     char id[JOURNAL_ID_MAX + 1], owner[JOURNAL_OWNER_MAX + 1];
@@ -30,6 +30,7 @@ enum statement {
     COUNT_EVENTS,
     END_STREAM,
     TRY_STREAM,
+    CUT_EVENTS,
     CUT_NOTES,
     REMOVE_STREAM,
     FIND_DIRTY,

@@ -287,12 +287,12 @@ static void call_was_read(struct pool_job *job) {
     else
         json_decref(body);
     give_tickets_back(s);
+    if (journal_cut(server->journal, s->number, s->before_n, s->notes_n) != 0) stored_lose(s);
     if (error.code) {
         stored_fail(s, &error);
     } else {
         s->state = STORED_STARTING;
         journal_tried(server->journal, s->number, ++s->tries);
-        if (journal_cut_notes(server->journal, s->number, s->notes_n) != 0) stored_lose(s);
         call_submit(s->call);
     }
     recover_kick(server);

@@ -45,11 +45,15 @@ static int no_memory(int code, cohort_error *err) {
                : err_set(err, code, NULL, "no memory for the answer");
 }
 
+static int differs(cohort_error *err) {
+    return err_set(err, COHORT_E_INTERNAL, NULL, "the answer could not be made again as it began");
+}
+
 /* An event that was there before the crash: it must be the same one. */
 static int compare(struct stored *s, const struct buf *piece, cohort_error *err) {
     s->sum = journal_sum((uint64_t)s->sum, s->events_n, piece->data, piece->len);
     if (s->events_n < s->before_n || s->sum == s->before_sum) return 0;
-    return err_set(err, COHORT_E_INTERNAL, NULL, "the answer could not be made again as it began");
+    return differs(err);
 }
 
 /* Its further steps are not in the journal: a restart makes them again. The journal says why. */
@@ -81,8 +85,7 @@ static int add_event(struct stored *s, const struct buf *piece, cohort_error *er
 static int is_known(const struct lane *lane, const cohort_event *event, cohort_error *err) {
     if (event->type != COHORT_EVENT_TOKEN || event->index >= lane->known.len / sizeof(int32_t)) return 0;
     int32_t id = ((const int32_t *)(const void *)lane->known.data)[event->index];
-    if (id == event->token) return 1;
-    return err_set(err, COHORT_E_INTERNAL, NULL, "the answer could not be made again as it began");
+    return id == event->token ? 1 : differs(err);
 }
 
 static void write_note(struct stored *s, const char *bytes, size_t len, int urgent) {
@@ -246,6 +249,7 @@ static void finish(struct stored *s) {
     if (!rc) rc = buf_adds(&piece, "[DONE]");
     if (!rc) rc = add_event(s, &piece, &error);
     buf_free(&piece);
+    if (!rc && s->events_n < s->before_n) rc = differs(&error); /* it ended earlier: compare did not come to the last */
     if (rc)
         stored_fail(s, &error);
     else

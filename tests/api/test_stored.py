@@ -292,7 +292,7 @@ def test_ended_calls_are_there_after_a_restart(start, tmp_path, crash):
 
 
 def test_a_drain_leaves_what_does_not_end(start, tmp_path):
-    server = stored(start, tmp_path, *SLOW, "--drain-seconds", 1)
+    server = stored(start, tmp_path, *SLOW, "--drain-seconds", 0)  # so that nothing ends in it
     body = {**GREEDY, "max_tokens": 900, "temperature": 1.0, "seed": 4}
     calls = {}
     reader = threading.Thread(target=lambda: calls.update(stream=post_stream(server, body)))
@@ -300,9 +300,7 @@ def test_a_drain_leaves_what_does_not_end(start, tmp_path):
     reader.start()
     waiter.start()
     server.until("cohort_rows_running", 2)
-    begin = time.monotonic()
     assert server.stop() == 0
-    assert 0.5 < time.monotonic() - begin < 5
     reader.join()
     waiter.join()
     stream, head = calls["stream"]
@@ -535,17 +533,43 @@ def test_what_is_damaged_of_an_unfinished_call_is_made_again(start, tmp_path, cr
     assert datas(events) == datas(post_stream(server, body)[1])
 
 
-def test_a_request_that_is_damaged_says_so(start, tmp_path, crash):
+def checksum(number, n, data):
+    """The journal's, of a blob and its place."""
+    total = 0xcbf29ce484222325
+    for part in (number, n, len(data), *data):
+        total = (total ^ part) * 0x100000001b3 % 2**64
+    total ^= total >> 32
+    return total - 2**64 if total >= 2**63 else total
+
+
+def test_more_events_than_are_made_again_end_a_call(start, tmp_path, crash):
     server = stored(start, tmp_path, *SLOW)
-    streams = [post_stream(server, {**GREEDY, "max_tokens": 900}, stop_after=2)[0] for _ in range(2)]
+    stream, head = post_stream(server, {**GREEDY, "max_tokens": 300}, stop_after=20)
     crash(server)
     with sqlite3.connect(tmp_path / "journal.db") as db:
+        (number, last), = db.execute("SELECT stream, max(n) FROM events GROUP BY stream")
+        for n in range(last + 1, 500):
+            db.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (number, n, b"x", checksum(number, n, b"x")))
+    server = stored(start, tmp_path)
+    server.until("cohort_stored_calls_unfinished", 0)
+    events = follow(server, stream, 490)
+    assert events[-1][0] is None and "as it began" in events[-1][1]
+
+
+def test_a_request_that_is_damaged_says_so(start, tmp_path, crash):
+    server = stored(start, tmp_path, *SLOW)
+    streams = [post_stream(server, {**GREEDY, "max_tokens": 900}, stop_after=20)[0] for _ in range(2)]
+    time.sleep(0.1)
+    crash(server)
+    with sqlite3.connect(tmp_path / "journal.db") as db:
+        db.execute("DELETE FROM events WHERE n = 9")
         db.execute("UPDATE streams SET body = x'7b7d' WHERE id = ?", (streams[0],))
         db.execute("UPDATE streams SET head = x'7b7d' WHERE id = ?", (streams[1],))
     server = stored(start, tmp_path)
     for stream in streams:
         events = follow(server, stream)
-        assert events[-1][0] is None and "journal" in events[-1][1]
+        assert len(events) == 9 and events[-1][0] is None and "journal" in events[-1][1]
+    server.until("cohort_stored_calls_unfinished", 0)
 
 
 def test_a_call_that_ends_the_server_is_not_tried_for_ever(start, tmp_path, crash):
