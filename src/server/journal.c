@@ -139,6 +139,7 @@ static int transact(struct journal *j, struct command *first, const struct comma
 
 /* One line when it begins, and one when it is over. */
 static void tell(struct journal *j, int rc) {
+    journal_note_damage(j, rc);
     if (rc != SQLITE_OK && !j->failing)
         fprintf(stderr,
                 "cohort: %s cannot be written (%s): new stored calls are refused, and those that run would begin anew "
@@ -218,6 +219,7 @@ static void purge_slice(struct journal *j) {
     if (rc == SQLITE_OK) rc = step(j, COMMIT_BATCH);
     if (rc != SQLITE_OK && !sqlite3_get_autocommit(j->writing)) step(j, ROLLBACK_BATCH);
     if (rc != SQLITE_OK) j->purge = 0; /* with the next end or removal */
+    journal_note_damage(j, rc);
 }
 
 /* Returns the highest number of a stream. */

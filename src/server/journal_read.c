@@ -17,6 +17,7 @@ static void end(struct journal *j, sqlite3_stmt *statement) {
 }
 
 static int failed(struct journal *j, cohort_error *err) {
+    journal_note_damage(j, sqlite3_errcode(j->reading));
     return err_set(err, COHORT_E_IO, "state-dir", "the journal cannot be read: %s", sqlite3_errmsg(j->reading));
 }
 
