@@ -90,7 +90,8 @@ int journal_fd(const struct journal *j);
 /* 1: one was taken. 0: none left, and the descriptor is not readable any more. Each command has one, in their order. */
 int journal_next_result(struct journal *j, struct journal_result *out);
 
-/* ---- Reading what is written: any thread; waits for the disk, and for other readers ---- */
+/* ---- Reading what is written: any thread; waits for the disk, and for other readers. E_FILE: damaged; E_IO: another
+ * fault, which may pass ---- */
 struct journal_stream {
     uint64_t number;
     char id[JOURNAL_ID_MAX + 1], owner[JOURNAL_OWNER_MAX + 1];

@@ -107,14 +107,15 @@ static void mark_path(const struct journal *j, char out[sizeof j->path + 16]) {
     snprintf(out, sizeof j->path + 16, "%s.suspect", j->path);
 }
 
-void journal_note_damage(const struct journal *j, int sqlite_code) {
+int journal_note_damage(const struct journal *j, int sqlite_code) {
     char path[sizeof j->path + 16];
-    if (!is_damage(sqlite_code)) return;
+    if (!is_damage(sqlite_code)) return 0;
     mark_path(j, path);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0) return; /* it is there, or nothing can be written */
+    if (fd < 0) return 1; /* it is there, or nothing can be written */
     close(fd);
     fprintf(stderr, "cohort: %s is damaged (%s); the next start sets it aside\n", j->path, sqlite3_errstr(sqlite_code));
+    return 1;
 }
 
 static int number_of(sqlite3 *db, const char *sql, int64_t *out) {

@@ -97,7 +97,7 @@ int journal_db_open(struct journal *j, cohort_error *err);
 void journal_db_close(struct journal *j);
 /* 1: another process's or the disk's doing: whatever is tried next fails, too. */
 int journal_is_disk_error(int sqlite_code);
-/* If the code says so, the next opening sets the file aside. Any thread. */
-void journal_note_damage(const struct journal *j, int sqlite_code);
+/* 1 if the code says so: the next opening sets the file aside. Any thread. */
+int journal_note_damage(const struct journal *j, int sqlite_code);
 
 #endif

@@ -68,6 +68,7 @@ struct stored {
     struct buf model_name; /* recovered */
     int recovered, forgotten, lost;
     uint32_t tries;
+    int64_t again_s;       /* recovered: not taken up before; 0: at any time */
     int64_t waits_since_s; /* for a commit; 0: for none */
 
     struct lane *lanes; /* of each choice */
@@ -121,7 +122,14 @@ struct stored *stored_find(struct server *server, const char *id, const char *ow
 /* Without readers and with all of it in the journal it goes. */
 void stored_maybe_free(struct stored *s);
 
+/* A fault that passes: no memory, a disk or an engine that does not answer. A recovered call is acknowledged, so it is
+ * not ended by one. */
+static inline int stored_fault_passes(int code) {
+    return code == COHORT_E_CLOSED || code == COHORT_E_BUSY || code == COHORT_E_MEMORY || code == COHORT_E_IO;
+}
+
 /* Parts that recovery uses. */
+void stored_reset(struct stored *s); /* drops the call and what was made of it: it begins anew */
 struct stored *stored_new(struct server *server, const char *id, const char *owner);
 void stored_free(struct stored *s);
 void stored_list(struct stored *s); /* into the tables: it has its number */

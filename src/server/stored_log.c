@@ -9,6 +9,7 @@
 #include "server/internal.h"
 #include "server/notes.h"
 #include "server/readers.h"
+#include "server/recover.h"
 #include "server/stored.h"
 
 enum { QUEUE_KEEP = 64 << 10 };
@@ -308,7 +309,9 @@ void stored_run(struct stored *s) {
         buf_free(&piece);
     }
     if (rc && !error.code) no_memory(rc, &error);
-    if (rc)
+    if (rc && s->recovered)
+        recover_submitted(s, &error);
+    else if (rc)
         stored_fail(s, &error);
     else
         stored_pump(s);

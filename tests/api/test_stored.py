@@ -416,6 +416,50 @@ def test_a_recovered_call_can_be_followed_while_it_runs(start, tmp_path, crash):
     assert datas(results[0]) == datas(post_stream(server, body)[1])
 
 
+@pytest.mark.parametrize("signal_", [signal.SIGTERM, signal.SIGKILL])
+def test_an_end_at_any_moment_of_the_start_loses_nothing(start, tmp_path, crash, signal_):
+    server = stored(start, tmp_path, *SLOW)
+    prompt = "Once upon a time there was a long prompt. " * 15
+    body = {**GREEDY, "prompt": prompt, "max_tokens": 150, "n": 3, "temperature": 1.0, "seed": 8}
+    streams = [post_stream(server, body, stop_after=20)[0] for _ in range(8)]
+    crash(server)
+    for i in range(10):
+        server = stored(start, tmp_path, *SLOW, "--drain-seconds", 0)
+        readers = [threading.Thread(target=lambda s=stream: cut_off(server, s)) for stream in streams[:4]]
+        for reader in readers:
+            reader.start()
+        time.sleep(i * 0.004)
+        server.process.send_signal(signal_)
+        server.process.wait(30)
+        for reader in readers:
+            reader.join()
+        assert signal_ == signal.SIGKILL or server.process.returncode == 0, "".join(server.lines)
+    server = stored(start, tmp_path)
+    expected = datas(post_stream(server, body)[1])
+    for stream in streams:
+        events = follow(server, stream)
+        check_whole(events)
+        assert datas(events) == expected
+
+
+def cut_off(server, stream):
+    try:
+        follow(server, stream)
+    except (httpx.HTTPError, AssertionError):
+        pass  # the server ends meanwhile
+
+
+def test_those_that_wait_for_places_ask_seldom(start, tmp_path, crash):
+    server = stored(start, tmp_path, *SLOW)
+    for _ in range(3):
+        post_stream(server, {**GREEDY, "max_tokens": 900, "n": 2}, stop_after=2)
+    crash(server)
+    server = start("-c", 1000, "-np", 2, "--queue", 0, "--state-dir", tmp_path, *SLOW)
+    server.until("cohort_rows_running", 2)
+    time.sleep(0.5)
+    assert server.metric("cohort_requests_refused_total") <= 5
+
+
 def test_recovered_calls_wait_for_places(start, tmp_path, crash):
     server = stored(start, tmp_path, *SLOW)
     body = {**GREEDY, "max_tokens": 30, "n": 2}
