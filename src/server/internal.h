@@ -44,6 +44,8 @@ struct server {
     uint64_t stored_lost; /* calls whose further steps could not be written, so far */
     struct reader *readers;
     unsigned readers_n;
+    struct told told[STORED_TOLD]; /* a ring */
+    size_t told_n;
     struct choice *by_id[ID_BUCKETS];
     uint64_t calls_open, calls_started;
     uint64_t replies_open; /* made or owed by a session's job, not all sent */

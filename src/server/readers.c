@@ -183,11 +183,23 @@ static void read_result(struct pool_job *job) {
     journal_part(r->server->journal, r->number, JOURNAL_RESULT, &r->batch, &r->error);
 }
 
+/* The end of a stream that broke has no number, so whoever reconnects by itself asks for it again. */
+static int was_told(const struct reader *r) {
+    for (size_t i = 0; i < STORED_TOLD; i++)
+        if (r->server->told[i].number == r->number && r->server->told[i].at == r->at) return 1;
+    return 0;
+}
+
+static void note_told(const struct reader *r) {
+    if (!was_told(r)) r->server->told[r->server->told_n++ % STORED_TOLD] = (struct told){r->number, r->at};
+}
+
 /* `result` as the one body, or as the end of a stream that broke. */
 static void send_result(struct reader *r, int status, const struct buf *result) {
     if (r->whole) {
         sink_json(&r->sink, status & STORED_STATUS, result->data, result->len);
     } else {
+        note_told(r);
         sink_event(&r->sink, 0, result->data, result->len);
         sink_end_stream(&r->sink);
     }
@@ -297,8 +309,8 @@ void readers_cut(struct stored *s, const cohort_error *error) {
 /* Everything that was to be sent was sent, and is known: what reconnects by itself shall stop (204). */
 static int is_over(const struct reader *r) {
     const struct stored *s = r->stored;
-    if (r->whole || (s ? s->status : r->stream.status) & STORED_BROKEN) return 0;
-    return s ? s->state == STORED_ENDED && r->at >= s->events_n : r->at >= r->stream.events;
+    if (r->whole || (s && s->state != STORED_ENDED) || r->at < (s ? s->events_n : r->stream.events)) return 0;
+    return !((s ? s->status : r->stream.status) & STORED_BROKEN) || was_told(r);
 }
 
 static void begin(struct reader *r) {

@@ -31,10 +31,15 @@ enum {
     STORED_TRIES_MAX = 20,  /* starts that a call is taken up again in, without a step ahead */
     STORED_COMMIT_S = 20,   /* a disk that takes longer for a commit counts as failed */
     STORED_BUCKETS = 1024,
+    STORED_TOLD = 256, /* ends of broken streams of which is known that they were told */
     /* A bit beside the status of a call that failed after it was taken up again: nobody knows how many events its
      * clients were told before the crash, so the error has no number, and whoever asks is told it. */
     STORED_BROKEN = 1 << 12,
     STORED_STATUS = STORED_BROKEN - 1
+};
+
+struct told {
+    uint64_t number, at; /* of the stream; behind which event */
 };
 
 /* What one choice has said and its turn has not come for. */
