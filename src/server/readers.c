@@ -157,20 +157,21 @@ static void batch_was_read(struct pool_job *job) {
         feed(r);
 }
 
-static void send_from_batch(struct reader *r) {
+static int send_from_batch(struct reader *r) {
     uint32_t len;
     memcpy(&len, r->batch.data + r->batch_at, sizeof len);
-    sink_event(&r->sink, ++r->at, r->batch.data + r->batch_at + sizeof len, len);
+    int rc = sink_event(&r->sink, ++r->at, r->batch.data + r->batch_at + sizeof len, len);
     r->batch_at += sizeof len + len;
-    if (r->batch_at < r->batch.len) return;
+    if (r->batch_at < r->batch.len) return rc;
     buf_free(&r->batch);
     r->batch_at = 0;
+    return rc;
 }
 
-static void send_from_log(struct reader *r) {
+static int send_from_log(struct reader *r) {
     size_t len;
     const char *bytes = stored_event(r->stored, ++r->at, &len);
-    sink_event(&r->sink, r->at, bytes, len);
+    return sink_event(&r->sink, r->at, bytes, len);
 }
 
 static void was_streamed(cohort_error *err) {
@@ -254,12 +255,13 @@ static void feed(struct reader *r) {
         feed_whole(r);
         return;
     }
-    while (sink_unsent(&r->sink) < SERVER_OUTPUT_MAX) {
+    int rc = 0;
+    while (!rc && sink_unsent(&r->sink) < SERVER_OUTPUT_MAX) {
         const struct stored *s = r->stored;
         if (r->batch_at < r->batch.len) {
-            send_from_batch(r);
+            rc = send_from_batch(r);
         } else if (s && r->at >= s->base && r->at < s->events_n) {
-            send_from_log(r);
+            rc = send_from_log(r);
         } else if (s && r->at >= s->events_n && s->state != STORED_ENDED) {
             return;
         } else if (r->at < (s ? s->events_n : r->stream.events)) {
@@ -270,6 +272,7 @@ static void feed(struct reader *r) {
             return;
         }
     }
+    if (rc) sink_hang_up(&r->sink); /* an event that could not be sent is not left out: the client asks again */
 }
 
 void readers_feed(struct stored *s) {
