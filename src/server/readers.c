@@ -452,6 +452,17 @@ static int is_id(const char *id) {
            strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == len;
 }
 
+/* Tenants share what connections there may be, so that nobody's keep the others out. */
+static int owner_has_share(const struct server *server, const char *owner) {
+    size_t tenants, n = 0;
+    server_tenants(server, &tenants);
+    size_t share = STORED_ALL_READERS_MAX / (tenants ? tenants : 1);
+    if (share < STORED_READERS_MAX) share = STORED_READERS_MAX;
+    if (server->readers_n < share) return 0;
+    for (const struct reader *r = server->readers; r; r = r->next) n += strcmp(r->owner, owner) == 0;
+    return n >= share;
+}
+
 void readers_route(struct server *server, struct evhttp_request *http, uint32_t tenant, const char *id) {
     cohort_error error = {0};
     const char *owner = stored_owner(server, tenant);
@@ -459,7 +470,7 @@ void readers_route(struct server *server, struct evhttp_request *http, uint32_t 
     int rc = 0;
     if (!server->journal || !is_id(id))
         rc = err_set(&error, COHORT_E_NOT_FOUND, NULL, "no such stream");
-    else if (server->readers_n >= STORED_ALL_READERS_MAX)
+    else if (server->readers_n >= STORED_ALL_READERS_MAX || owner_has_share(server, owner))
         rc = err_set(&error, COHORT_E_BUSY, NULL, "too many connections follow streams");
     else if (!(r = reader_new(server, id, owner)))
         rc = err_set(&error, COHORT_E_MEMORY, NULL, "no memory for the connection");

@@ -182,6 +182,28 @@ def test_readers_have_a_bound(start, tmp_path):
     assert server.delete(stream).status_code == 200
 
 
+def test_a_tenant_has_its_share_of_readers(start, tmp_path):
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"keys": [{"name": f"k{i}", "key": f"key-{i}"} for i in range(200)]}))
+    keys.chmod(0o600)
+    server = stored(start, tmp_path / "state", "--keys", keys, *SLOW)
+
+    def codes(n):
+        streams = [post_stream(server, {**GREEDY, "max_tokens": 900}, stop_after=1)[0] for _ in range(2)]
+        clients = [HTTP.stream("GET", f"{server.url}/v1/streams/{streams[i % 2]}", headers=server.headers) for i in range(n)]
+        replies = [client.__enter__().status_code for client in clients]
+        for client in clients:
+            client.__exit__(None, None, None)
+        for stream in streams:
+            server.delete(stream)
+        return replies
+
+    server.headers = {"Authorization": "Bearer key-0"}
+    assert codes(24).count(200) == 4096 // 200
+    server.headers = {"Authorization": "Bearer key-1"}
+    assert codes(20).count(200) == 20
+
+
 def test_the_one_body_is_there_again(start, tmp_path):
     server = stored(start, tmp_path)
     chat = {"prompt": "x y z", "n": 3, "max_tokens": 5, "temperature": 0.7, "seed": 3, "logprobs": 1, "store": True}
