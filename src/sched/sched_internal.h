@@ -91,7 +91,7 @@ struct row {
     uint32_t weight;
     uint32_t taken;     /* positions [0, taken) came from the store when it was admitted last */
     prefix_block block; /* the last of those that are stored, pinned by the row */
-    prefix_block own;   /* the first of them whose state it computed itself */
+    prefix_block own;   /* the first that it computed itself, also before it was preempted; all its others lie behind */
     prefix_block cold;  /* while it loads: what it loads, pinned */
     prefix_block left;  /* once it is gone: the last block of it that is in the store */
     uint32_t cached;

@@ -129,7 +129,7 @@ void sched_share_note(struct sched *s, struct row *r) {
 void sched_share_take(struct sched *s, struct row *r, const struct look *look) {
     r->taken = look->position;
     r->stored = 0;
-    r->block = r->own = 0;
+    r->block = 0;
     r->sealed = r->copied = 0;
     if (look->position == 0) return;
     int loads = look->position > look->resident;
@@ -170,13 +170,15 @@ static int store_next(struct sched *s, struct row *r, const int32_t *tokens, uin
     r->sealed = block == 0;
     if (r->sealed) return 0;
     int computed = i >= r->taken / PAGE_TOKENS;
+    struct prefix_view own;
     for (uint32_t g = 0; g < s->config.groups; g++) {
         if (i < r->span[g].first || i >= r->span[g].end) continue;
         uint32_t *entry = &row_table(s, r, g)[i];
         if (*entry != page[g]) computed = 0;
         *entry = page[g];
     }
-    if (computed && r->own == 0) r->own = block;
+    /* A copy of the own one may have outlived the pages of those before it. */
+    if (computed && (!prefix_get(s->prefix, r->own, &own) || own.index > i)) r->own = block;
     prefix_pin(s->prefix, block);
     prefix_unpin(s->prefix, r->block);
     r->block = block;
@@ -226,13 +228,13 @@ void sched_share_leave(struct sched *s, struct row *r) {
 
 void sched_share_let_go(struct sched *s, struct row *r) {
     prefix_unpin(s->prefix, r->block);
-    r->block = r->own = 0;
+    r->block = 0;
     r->stored = r->taken = 0;
 }
 
 void sched_share_disown(struct sched *s, struct row *r) {
     r->unsound = 1;
-    if (r->own != 0) prefix_remove(s->prefix, r->own);
-    r->own = 0;
+    prefix_remove(s->prefix, r->own);
+    r->own = r->left = 0;
     sched_lead_settle(s, r);
 }

@@ -246,6 +246,72 @@ static void s5_rows_that_took_it_go_on(void **state) {
     rig_end(&r);
 }
 
+/* One row of 100 tokens that has stored three blocks stands in line again, because it slept while another came. */
+static sched_row preempted(struct rig *r) {
+    sched_row row = submit_new(r, (struct prompt){1, 120, 1, 120}, 4);
+    turn(r);
+    sched_pause(r->s, row, 1);
+    sched_row other = submit_new(r, (struct prompt){9, 20, 9, 20}, 2);
+    turn(r);
+    assert_state(r, row, ROW_WAITING);
+    run(r, other);
+    assert_int_equal(pop_gone(r), other);
+    sched_pause(r->s, row, 0);
+    return row;
+}
+
+static void assert_leaves_nothing(struct rig *r, sched_row row) {
+    sched_finish(r->s, row, 0);
+    assert_true(sched_check(r->s));
+    assert_int_equal(store(r).blocks, 0);
+    assert_int_equal(pop_gone(r), row);
+    assert_int_equal(sched_stored(r->s, row), 0);
+}
+
+static void s5_an_unsound_row_that_waits_again_leaves_nothing(void **state) {
+    struct rig r = rig_full(1, 100);
+    sched_row row = preempted(&r);
+    assert_int_equal(store(&r).blocks, 4);
+    assert_leaves_nothing(&r, row);
+    rig_end(&r);
+}
+
+static void s5_an_unsound_row_that_came_again_leaves_nothing(void **state) {
+    for (int gone = 0; gone < 2; gone++) { /* it finds its own state, or that is not there any more */
+        struct rig r = rig_full(1, 100);
+        sched_row row = preempted(&r);
+        if (gone) prefix_remove_space(r.prefix, 7);
+        turn(&r);
+        assert_int_equal(store(&r).blocks, gone ? 3 : 4);
+        if (gone) turn(&r);
+        assert_leaves_nothing(&r, row);
+        rig_end(&r);
+    }
+}
+
+/* Its first own block is known from a copy only, and what it had taken before that must be read again. */
+static void s5_what_was_taken_once_and_computed_later_is_its_own(void **state) {
+    struct rig r = rig_full(1, 100);
+    run_new(&r, (struct prompt){1, 64, 1, 64}, 1);
+    sched_row row = preempted(&r);
+    struct prefix_match m;
+    prefix_find(r.prefix, 7, texts[sched_row_index(row)].tokens, 120, &m);
+    struct prefix_view view;
+    for (prefix_block b = m.block; prefix_get(r.prefix, b, &view); b = view.parent)
+        if (view.n == PAGE_TOKENS) prefix_set_where(r.prefix, b, view.index + 1, 3);
+    uint32_t pages[1000], n = 0;
+    for (uint32_t page; (page = prefix_alloc(r.prefix, 0)) != PAGE_NONE;) pages[n++] = page; /* all is evicted */
+    while (n > 0) prefix_unref(r.prefix, 0, pages[--n]);
+    assert_int_equal(store(&r).cold, 3);
+    row_at(r.s, sched_row_index(row))->warm_only = 1;
+    turn(&r);
+    assert_int_equal(store(&r).resident, 3);
+    sched_finish(r.s, row, 0);
+    assert_true(sched_check(r.s));
+    assert_int_equal(store(&r).resident, 0);
+    rig_end(&r);
+}
+
 /* ---- S6 ---- */
 
 static void s6_the_store_goes_before_anybody_is_preempted(void **state) {
@@ -454,6 +520,9 @@ int main(void) {
         cmocka_unit_test(s5_an_unsound_row_leaves_nothing),
         cmocka_unit_test(s5_a_launch_that_failed_leaves_nothing),
         cmocka_unit_test(s5_rows_that_took_it_go_on),
+        cmocka_unit_test(s5_an_unsound_row_that_waits_again_leaves_nothing),
+        cmocka_unit_test(s5_an_unsound_row_that_came_again_leaves_nothing),
+        cmocka_unit_test(s5_what_was_taken_once_and_computed_later_is_its_own),
         cmocka_unit_test(s6_the_store_goes_before_anybody_is_preempted),
         cmocka_unit_test(s8_sixteen_equal_prompts_are_read_once),
         cmocka_unit_test(s8_followers_of_a_window),
