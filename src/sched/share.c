@@ -49,6 +49,11 @@ static void find(const struct sched *s, const struct row *r, const int32_t *toke
     out->block = loads ? match.cold_block : match.block;
 }
 
+/* Nothing that must be copied. With windows what is found instead may be cut, too. */
+static void find_whole(const struct sched *s, const struct row *r, const int32_t *tokens, struct look *out) {
+    for (uint32_t cut; (cut = out->position % PAGE_TOKENS) != 0;) find(s, r, tokens, out->position - cut, out);
+}
+
 /* At least one token is always computed; outputs that were not made yet are made (so a row that wants them everywhere
  * takes only what it had before). */
 void sched_share_look(struct sched *s, struct row *r, struct look *out) {
@@ -66,8 +71,7 @@ void sched_share_look(struct sched *s, struct row *r, struct look *out) {
             if (s->config.group[g].window == 0) out->shared[g] = out->until / PAGE_TOKENS;
         return;
     }
-    if (out->position % PAGE_TOKENS != 0 && s->copies_n + s->config.groups > s->copies_max)
-        find(s, r, tokens, out->position - out->position % PAGE_TOKENS, out);
+    if (s->copies_n + s->config.groups > s->copies_max) find_whole(s, r, tokens, out);
     if (out->position > 0) count_shared(s, out);
 }
 

@@ -10,6 +10,17 @@
 #include "sched/sched_internal.h"
 #include "sched_texts.h"
 
+/* Where it began. */
+static uint32_t warm(struct rig *r, struct prompt p) {
+    sched_row row = submit_new(r, p, 2);
+    const struct plan_item *item = item_of(begin(r), row);
+    uint32_t pos = item->pos;
+    end(r, plan_at(r->s, r->s->planned));
+    run(r, row);
+    while (pop_gone(r) != 0) continue;
+    return pos;
+}
+
 /* ---- S1 ---- */
 
 static void s1_cold_then_warm(void **state) {
@@ -77,6 +88,32 @@ static void s1_whole_blocks_need_no_copy(void **state) {
     assert_int_equal(seen.copies, 0);
     end(&r, plan_at(r.s, r.s->planned));
     run(&r, row);
+    rig_end(&r);
+}
+
+/* The ring of copies is full, so a whole block is wanted. What can be found instead ends inside one, too: of the blocks
+ * that the window of the whole one needs the row that lives has let go. */
+static void s1_a_cut_that_cannot_be_copied_is_not_taken(void **state) {
+    struct rig r = rig_storing(2, 256, 1000, 34);
+    run_new(&r, (struct prompt){1, 50, 2, 60}, 1);
+    run_new(&r, (struct prompt){3, 100, 3, 100}, 1);
+    for (uint32_t k = 0; k < 8; k++) { /* nobody makes the copies */
+        sched_row row = submit_new(&r, (struct prompt){3, 100, 3, 100}, 1);
+        const struct plan *p = plan(&r);
+        assert_int_equal(item_of(p, row)->pos, 99);
+        end(&r, p);
+        finish(&r, row);
+        assert_int_equal(pop_gone(&r), row);
+    }
+    sched_row living = submit_new(&r, (struct prompt){1, 140, 1, 140}, 20);
+    end(&r, plan(&r));
+    assert_state(&r, living, ROW_RUNNING);
+    sched_row row = submit_new(&r, (struct prompt){1, 120, 4, 140}, 1);
+    const struct plan *p = plan(&r);
+    assert_int_equal(item_of(p, row)->pos, PAGE_TOKENS);
+    collect(&r);
+    assert_int_equal(seen.copies, 16);
+    end(&r, p);
     rig_end(&r);
 }
 
@@ -153,16 +190,6 @@ static void s3_equal_blocks_become_one(void **state) {
 }
 
 /* ---- S4, P7 ---- */
-
-static uint32_t warm(struct rig *r, struct prompt p) {
-    sched_row row = submit_new(r, p, 2);
-    const struct plan_item *item = item_of(begin(r), row);
-    uint32_t pos = item->pos;
-    end(r, plan_at(r->s, r->s->planned));
-    run(r, row);
-    while (pop_gone(r) != 0) continue;
-    return pos;
-}
 
 static void s4_a_window_that_is_gone_is_no_place_to_go_on(void **state) {
     struct rig r = rig_storing(4, 32, 1000, WINDOW);
@@ -508,6 +535,7 @@ int main(void) {
         cmocka_unit_test(s1_one_token_is_nothing_to_take),
         cmocka_unit_test(s1_a_cut_inside_a_block_is_one_copy),
         cmocka_unit_test(s1_whole_blocks_need_no_copy),
+        cmocka_unit_test(s1_a_cut_that_cannot_be_copied_is_not_taken),
         cmocka_unit_test(s2_spaces_are_apart),
         cmocka_unit_test(s2_no_space_no_store),
         cmocka_unit_test(s3_what_is_stored_is_what_was_fed),
