@@ -437,6 +437,20 @@ static void s8_a_leader_that_is_unsound_leaves_nothing(void **state) {
     rig_end(&r);
 }
 
+/* What it had stored is taken away under its feet, so it stores nothing behind that. */
+static void s8_a_leader_that_stores_nothing_is_not_followed(void **state) {
+    sched_row leader, f[2];
+    struct rig r = rig_led(&leader, f);
+    prefix_remove_space(r.prefix, 7);
+    turn(&r);
+    turn(&r);
+    assert_int_equal(counts(&r).following, 1); /* the second follows the first */
+    assert_int_equal(row_at(r.s, sched_row_index(f[1]))->leader, sched_row_index(f[0]));
+    while (counts(&r).running < 3) turn(&r);
+    assert_in_range(cached(&r, f[1]), 896, 900);
+    rig_end(&r);
+}
+
 static void s8_a_leader_that_sleeps_is_not_waited_for(void **state) {
     sched_row leader, f[2];
     struct rig r = rig_led(&leader, f);
@@ -557,6 +571,7 @@ int main(void) {
         cmocka_unit_test(s8_rooms_for_followers_are_small),
         cmocka_unit_test(s8_a_leader_that_ends_leaves_its_place),
         cmocka_unit_test(s8_a_leader_that_is_unsound_leaves_nothing),
+        cmocka_unit_test(s8_a_leader_that_stores_nothing_is_not_followed),
         cmocka_unit_test(s8_a_leader_that_sleeps_is_not_waited_for),
         cmocka_unit_test(s8_a_leader_that_is_preempted_leaves_its_place),
         cmocka_unit_test(s8_followers_go_on_in_their_order),
