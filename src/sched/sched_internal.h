@@ -240,6 +240,8 @@ struct look {
     /* In full groups: pages that are not its own to take, and of them those that no row holds now. */
     uint32_t shared[PAGES_GROUPS_MAX], idle[PAGES_GROUPS_MAX];
 };
+/* The best that could be found: for whom that is not enough nobody needs to look, which costs time by the token. */
+void sched_share_hope(const struct sched *s, const struct row *r, struct look *out);
 /* Fills everything but claims; asks for the row's tokens. */
 void sched_share_look(struct sched *s, struct row *r, struct look *out);
 /* Takes what was found, which its claims cover. */

@@ -56,19 +56,34 @@ static void find_whole(const struct sched *s, const struct row *r, const int32_t
 
 /* At least one token is always computed; outputs that were not made yet are made (so a row that wants them everywhere
  * takes only what it had before). */
+static uint32_t most_of(const struct row *r) {
+    return r->all_outputs ? sched_min(r->known - 1, r->reach) : r->known - 1;
+}
+
+static void share_full_pages(const struct sched *s, struct look *look, uint32_t pages) {
+    for (uint32_t g = 0; g < s->config.groups; g++)
+        if (s->config.group[g].window == 0) look->shared[g] = pages;
+}
+
+void sched_share_hope(const struct sched *s, const struct row *r, struct look *out) {
+    *out = (struct look){.leader = NO_ROW};
+    if (!shares(s, r)) return;
+    out->position = out->resident = most_of(r);
+    share_full_pages(s, out, out->position / PAGE_TOKENS);
+}
+
 void sched_share_look(struct sched *s, struct row *r, struct look *out) {
     *out = (struct look){.leader = NO_ROW};
     if (!shares(s, r)) return;
-    uint32_t n, limit = r->all_outputs ? sched_min(r->known - 1, r->reach) : r->known - 1;
+    uint32_t n;
     const int32_t *tokens = tokens_of(s, r, &n);
-    limit = sched_min(limit, n);
+    uint32_t limit = sched_min(most_of(r), n);
     r->begins = n < PAGE_TOKENS ? 0 : hash_page(tokens);
     if (limit == 0) return;
     find(s, r, tokens, limit, out);
     sched_follow_find(s, r, tokens, limit, out);
     if (out->leader != NO_ROW) {
-        for (uint32_t g = 0; g < s->config.groups; g++)
-            if (s->config.group[g].window == 0) out->shared[g] = out->until / PAGE_TOKENS;
+        share_full_pages(s, out, out->until / PAGE_TOKENS);
         return;
     }
     if (s->copies_n + s->config.groups > s->copies_max) find_whole(s, r, tokens, out);

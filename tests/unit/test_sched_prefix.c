@@ -523,6 +523,26 @@ static void s8_outputs_everywhere_take_nothing(void **state) {
     rig_end(&r);
 }
 
+/* Nothing that it could find would let it in, so it is not looked for. */
+static void s8_a_head_that_cannot_come_in_is_not_looked_at(void **state) {
+    struct rig r = rig_full(4, 64);
+    for (uint32_t k = 1; k < 3; k++) submit_new(&r, (struct prompt){k, 1500, k, 1500}, 1); /* a full cohort */
+    sched_row head = submit_new(&r, (struct prompt){3, 200, 3, 200}, 1);
+    turn(&r);
+    assert_state(&r, head, ROW_WAITING);
+    assert_int_equal(texts[sched_row_index(head)].asked, 0);
+    rig_end(&r);
+
+    r = rig_storing(4, 64, 60, 0);
+    submit_new(&r, (struct prompt){1, 20, 1, 20}, 1);
+    submit_new(&r, (struct prompt){2, 1800, 2, 1800}, 1);     /* 1 and 57 of 60 pages */
+    head = submit_new(&r, (struct prompt){3, 70, 3, 70}, 60); /* 5, of which 2 may be there */
+    turn(&r);
+    assert_state(&r, head, ROW_WAITING);
+    assert_int_equal(texts[sched_row_index(head)].asked, 0);
+    rig_end(&r);
+}
+
 /* ---- Preemption ---- */
 
 static void s8_a_preempted_row_finds_its_state_again(void **state) {
@@ -577,6 +597,7 @@ int main(void) {
         cmocka_unit_test(s8_followers_go_on_in_their_order),
         cmocka_unit_test(s8_a_follower_ends),
         cmocka_unit_test(s8_outputs_everywhere_take_nothing),
+        cmocka_unit_test(s8_a_head_that_cannot_come_in_is_not_looked_at),
         cmocka_unit_test(s8_a_preempted_row_finds_its_state_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
