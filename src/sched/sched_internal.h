@@ -91,7 +91,7 @@ struct row {
     uint32_t weight;
     uint32_t taken;     /* positions [0, taken) came from the store when it was admitted last */
     prefix_block block; /* the last of those that are stored, pinned by the row */
-    prefix_block own;   /* the first of them whose state it computed itself */
+    prefix_block own;   /* the first that it computed itself, also before it was preempted; all its others lie behind */
     prefix_block cold;  /* while it loads: what it loads, pinned */
     prefix_block left;  /* once it is gone: the last block of it that is in the store */
     uint32_t cached;
@@ -240,6 +240,8 @@ struct look {
     /* In full groups: pages that are not its own to take, and of them those that no row holds now. */
     uint32_t shared[PAGES_GROUPS_MAX], idle[PAGES_GROUPS_MAX];
 };
+/* The best that could be found: for whom that is not enough nobody needs to look, which costs time by the token. */
+void sched_share_hope(const struct sched *s, const struct row *r, struct look *out);
 /* Fills everything but claims; asks for the row's tokens. */
 void sched_share_look(struct sched *s, struct row *r, struct look *out);
 /* Takes what was found, which its claims cover. */

@@ -15,6 +15,7 @@ struct seen seen;
 
 const int32_t *tokens_of_row(void *user, sched_row row, uint32_t *n) {
     (void)user;
+    texts[sched_row_index(row)].asked++;
     *n = texts[sched_row_index(row)].n;
     return texts[sched_row_index(row)].tokens;
 }
@@ -36,6 +37,7 @@ sched_row submit_text(struct rig *r, struct prompt p, struct sched_request q) {
     assert_true(i < ROWS && p.n <= TEXT);
     for (uint32_t k = 0; k < p.n; k++) texts[i].tokens[k] = (int32_t)((k < p.shared ? p.a : p.b) * 10000 + k);
     texts[i].n = p.n;
+    texts[i].asked = 0;
     q.prompt_n = p.n - q.resumed;
     if (q.space == 0) q.space = 7;
     assert_int_equal(sched_submit(r->s, row, &q, NULL), 0);

@@ -10,7 +10,7 @@ enum { ROWS = 64, TEXT = 4096, WINDOW = 64 };
 
 struct text {
     int32_t tokens[TEXT];
-    uint32_t n;
+    uint32_t n, asked; /* asked: how often the scheduler wanted to know them */
 };
 extern struct text texts[ROWS]; /* by row index: the prompt, and what was made since */
 

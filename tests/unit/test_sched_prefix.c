@@ -10,6 +10,17 @@
 #include "sched/sched_internal.h"
 #include "sched_texts.h"
 
+/* Where it began. */
+static uint32_t warm(struct rig *r, struct prompt p) {
+    sched_row row = submit_new(r, p, 2);
+    const struct plan_item *item = item_of(begin(r), row);
+    uint32_t pos = item->pos;
+    end(r, plan_at(r->s, r->s->planned));
+    run(r, row);
+    while (pop_gone(r) != 0) continue;
+    return pos;
+}
+
 /* ---- S1 ---- */
 
 static void s1_cold_then_warm(void **state) {
@@ -77,6 +88,32 @@ static void s1_whole_blocks_need_no_copy(void **state) {
     assert_int_equal(seen.copies, 0);
     end(&r, plan_at(r.s, r.s->planned));
     run(&r, row);
+    rig_end(&r);
+}
+
+/* The ring of copies is full, so a whole block is wanted. What can be found instead ends inside one, too: of the blocks
+ * that the window of the whole one needs the row that lives has let go. */
+static void s1_a_cut_that_cannot_be_copied_is_not_taken(void **state) {
+    struct rig r = rig_storing(2, 256, 1000, 34);
+    run_new(&r, (struct prompt){1, 50, 2, 60}, 1);
+    run_new(&r, (struct prompt){3, 100, 3, 100}, 1);
+    for (uint32_t k = 0; k < 8; k++) { /* nobody makes the copies */
+        sched_row row = submit_new(&r, (struct prompt){3, 100, 3, 100}, 1);
+        const struct plan *p = plan(&r);
+        assert_int_equal(item_of(p, row)->pos, 99);
+        end(&r, p);
+        finish(&r, row);
+        assert_int_equal(pop_gone(&r), row);
+    }
+    sched_row living = submit_new(&r, (struct prompt){1, 140, 1, 140}, 20);
+    end(&r, plan(&r));
+    assert_state(&r, living, ROW_RUNNING);
+    sched_row row = submit_new(&r, (struct prompt){1, 120, 4, 140}, 1);
+    const struct plan *p = plan(&r);
+    assert_int_equal(item_of(p, row)->pos, PAGE_TOKENS);
+    collect(&r);
+    assert_int_equal(seen.copies, 16);
+    end(&r, p);
     rig_end(&r);
 }
 
@@ -153,16 +190,6 @@ static void s3_equal_blocks_become_one(void **state) {
 }
 
 /* ---- S4, P7 ---- */
-
-static uint32_t warm(struct rig *r, struct prompt p) {
-    sched_row row = submit_new(r, p, 2);
-    const struct plan_item *item = item_of(begin(r), row);
-    uint32_t pos = item->pos;
-    end(r, plan_at(r->s, r->s->planned));
-    run(r, row);
-    while (pop_gone(r) != 0) continue;
-    return pos;
-}
 
 static void s4_a_window_that_is_gone_is_no_place_to_go_on(void **state) {
     struct rig r = rig_storing(4, 32, 1000, WINDOW);
@@ -243,6 +270,72 @@ static void s5_rows_that_took_it_go_on(void **state) {
     assert_true(sched_check(r.s));
     assert_int_equal(run(&r, b) + 96 + 12, 300); /* 12 were its part of the first turn */
     assert_int_equal(run_new(&r, (struct prompt){1, 96, 2, 300}, 4), 300);
+    rig_end(&r);
+}
+
+/* One row of 100 tokens that has stored three blocks stands in line again, because it slept while another came. */
+static sched_row preempted(struct rig *r) {
+    sched_row row = submit_new(r, (struct prompt){1, 120, 1, 120}, 4);
+    turn(r);
+    sched_pause(r->s, row, 1);
+    sched_row other = submit_new(r, (struct prompt){9, 20, 9, 20}, 2);
+    turn(r);
+    assert_state(r, row, ROW_WAITING);
+    run(r, other);
+    assert_int_equal(pop_gone(r), other);
+    sched_pause(r->s, row, 0);
+    return row;
+}
+
+static void assert_leaves_nothing(struct rig *r, sched_row row) {
+    sched_finish(r->s, row, 0);
+    assert_true(sched_check(r->s));
+    assert_int_equal(store(r).blocks, 0);
+    assert_int_equal(pop_gone(r), row);
+    assert_int_equal(sched_stored(r->s, row), 0);
+}
+
+static void s5_an_unsound_row_that_waits_again_leaves_nothing(void **state) {
+    struct rig r = rig_full(1, 100);
+    sched_row row = preempted(&r);
+    assert_int_equal(store(&r).blocks, 4);
+    assert_leaves_nothing(&r, row);
+    rig_end(&r);
+}
+
+static void s5_an_unsound_row_that_came_again_leaves_nothing(void **state) {
+    for (int gone = 0; gone < 2; gone++) { /* it finds its own state, or that is not there any more */
+        struct rig r = rig_full(1, 100);
+        sched_row row = preempted(&r);
+        if (gone) prefix_remove_space(r.prefix, 7);
+        turn(&r);
+        assert_int_equal(store(&r).blocks, gone ? 3 : 4);
+        if (gone) turn(&r);
+        assert_leaves_nothing(&r, row);
+        rig_end(&r);
+    }
+}
+
+/* Its first own block is known from a copy only, and what it had taken before that must be read again. */
+static void s5_what_was_taken_once_and_computed_later_is_its_own(void **state) {
+    struct rig r = rig_full(1, 100);
+    run_new(&r, (struct prompt){1, 64, 1, 64}, 1);
+    sched_row row = preempted(&r);
+    struct prefix_match m;
+    prefix_find(r.prefix, 7, texts[sched_row_index(row)].tokens, 120, &m);
+    struct prefix_view view;
+    for (prefix_block b = m.block; prefix_get(r.prefix, b, &view); b = view.parent)
+        if (view.n == PAGE_TOKENS) prefix_set_where(r.prefix, b, view.index + 1, 3);
+    uint32_t pages[1000], n = 0;
+    for (uint32_t page; (page = prefix_alloc(r.prefix, 0)) != PAGE_NONE;) pages[n++] = page; /* all is evicted */
+    while (n > 0) prefix_unref(r.prefix, 0, pages[--n]);
+    assert_int_equal(store(&r).cold, 3);
+    row_at(r.s, sched_row_index(row))->warm_only = 1;
+    turn(&r);
+    assert_int_equal(store(&r).resident, 3);
+    sched_finish(r.s, row, 0);
+    assert_true(sched_check(r.s));
+    assert_int_equal(store(&r).resident, 0);
     rig_end(&r);
 }
 
@@ -344,6 +437,20 @@ static void s8_a_leader_that_is_unsound_leaves_nothing(void **state) {
     rig_end(&r);
 }
 
+/* What it had stored is taken away under its feet, so it stores nothing behind that. */
+static void s8_a_leader_that_stores_nothing_is_not_followed(void **state) {
+    sched_row leader, f[2];
+    struct rig r = rig_led(&leader, f);
+    prefix_remove_space(r.prefix, 7);
+    turn(&r);
+    turn(&r);
+    assert_int_equal(counts(&r).following, 1); /* the second follows the first */
+    assert_int_equal(row_at(r.s, sched_row_index(f[1]))->leader, sched_row_index(f[0]));
+    while (counts(&r).running < 3) turn(&r);
+    assert_in_range(cached(&r, f[1]), 896, 900);
+    rig_end(&r);
+}
+
 static void s8_a_leader_that_sleeps_is_not_waited_for(void **state) {
     sched_row leader, f[2];
     struct rig r = rig_led(&leader, f);
@@ -416,6 +523,26 @@ static void s8_outputs_everywhere_take_nothing(void **state) {
     rig_end(&r);
 }
 
+/* Nothing that it could find would let it in, so it is not looked for. */
+static void s8_a_head_that_cannot_come_in_is_not_looked_at(void **state) {
+    struct rig r = rig_full(4, 64);
+    for (uint32_t k = 1; k < 3; k++) submit_new(&r, (struct prompt){k, 1500, k, 1500}, 1); /* a full cohort */
+    sched_row head = submit_new(&r, (struct prompt){3, 200, 3, 200}, 1);
+    turn(&r);
+    assert_state(&r, head, ROW_WAITING);
+    assert_int_equal(texts[sched_row_index(head)].asked, 0);
+    rig_end(&r);
+
+    r = rig_storing(4, 64, 60, 0);
+    submit_new(&r, (struct prompt){1, 20, 1, 20}, 1);
+    submit_new(&r, (struct prompt){2, 1800, 2, 1800}, 1);     /* 1 and 57 of 60 pages */
+    head = submit_new(&r, (struct prompt){3, 70, 3, 70}, 60); /* 5, of which 2 may be there */
+    turn(&r);
+    assert_state(&r, head, ROW_WAITING);
+    assert_int_equal(texts[sched_row_index(head)].asked, 0);
+    rig_end(&r);
+}
+
 /* ---- Preemption ---- */
 
 static void s8_a_preempted_row_finds_its_state_again(void **state) {
@@ -442,6 +569,7 @@ int main(void) {
         cmocka_unit_test(s1_one_token_is_nothing_to_take),
         cmocka_unit_test(s1_a_cut_inside_a_block_is_one_copy),
         cmocka_unit_test(s1_whole_blocks_need_no_copy),
+        cmocka_unit_test(s1_a_cut_that_cannot_be_copied_is_not_taken),
         cmocka_unit_test(s2_spaces_are_apart),
         cmocka_unit_test(s2_no_space_no_store),
         cmocka_unit_test(s3_what_is_stored_is_what_was_fed),
@@ -454,17 +582,22 @@ int main(void) {
         cmocka_unit_test(s5_an_unsound_row_leaves_nothing),
         cmocka_unit_test(s5_a_launch_that_failed_leaves_nothing),
         cmocka_unit_test(s5_rows_that_took_it_go_on),
+        cmocka_unit_test(s5_an_unsound_row_that_waits_again_leaves_nothing),
+        cmocka_unit_test(s5_an_unsound_row_that_came_again_leaves_nothing),
+        cmocka_unit_test(s5_what_was_taken_once_and_computed_later_is_its_own),
         cmocka_unit_test(s6_the_store_goes_before_anybody_is_preempted),
         cmocka_unit_test(s8_sixteen_equal_prompts_are_read_once),
         cmocka_unit_test(s8_followers_of_a_window),
         cmocka_unit_test(s8_rooms_for_followers_are_small),
         cmocka_unit_test(s8_a_leader_that_ends_leaves_its_place),
         cmocka_unit_test(s8_a_leader_that_is_unsound_leaves_nothing),
+        cmocka_unit_test(s8_a_leader_that_stores_nothing_is_not_followed),
         cmocka_unit_test(s8_a_leader_that_sleeps_is_not_waited_for),
         cmocka_unit_test(s8_a_leader_that_is_preempted_leaves_its_place),
         cmocka_unit_test(s8_followers_go_on_in_their_order),
         cmocka_unit_test(s8_a_follower_ends),
         cmocka_unit_test(s8_outputs_everywhere_take_nothing),
+        cmocka_unit_test(s8_a_head_that_cannot_come_in_is_not_looked_at),
         cmocka_unit_test(s8_a_preempted_row_finds_its_state_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
