@@ -6,32 +6,41 @@
  * the follower looks at the store again, before the leader's window moves on. When a leader stops to be one its
  * followers are orphans, and look again in the next plan. So nobody waits for somebody that does not advance. */
 #include <assert.h>
+#include <string.h>
 
 #include "sched/sched_internal.h"
 
+enum { LOOKS_MAX = 64 /* leaders with which a row is compared, of those that begin with the same page */ };
+
 /* ---- Following ---- */
 
+static int same(const int32_t *a, const int32_t *b, uint32_t n) { return memcmp(a, b, n * sizeof *a) == 0; }
+
+/* Whole pages that both begin with, in tokens. */
 static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n) {
     uint32_t i = 0;
-    while (i < n && a[i] == b[i]) i++;
+    while (i + PAGE_TOKENS <= n && same(a + i, b + i, PAGE_TOKENS)) i += PAGE_TOKENS;
     return i;
 }
 
 /* The leader that brings most, if it brings at least a page more than what is there, and what a copy would bring. One
- * that takes smaller steps, or is behind, is not waited for. */
+ * that takes smaller steps, or is behind, is not waited for. Most that begin alike part where the store ends, so that
+ * is where they are compared first; and only so many of them are. */
 void sched_follow_find(struct sched *s, struct row *r, const int32_t *tokens, uint32_t limit, struct look *look) {
-    uint32_t least = look->resident + PAGE_TOKENS, whole = look->resident - look->resident % PAGE_TOKENS;
-    if (look->position > look->resident && look->position >= least + PREFIX_COLD_LEAST)
+    uint32_t from = look->resident, least = from + PAGE_TOKENS, whole = from - from % PAGE_TOKENS, looks = 0;
+    if (look->position > from && look->position >= least + PREFIX_COLD_LEAST)
         least = look->position - PREFIX_COLD_LEAST + 1;
     if (limit < least) return;
     for (uint32_t i = s->leaders.first; i != NO_ROW; i = row_at(s, i)->link[LINK_LEADS].next) {
         const struct row *leader = row_at(s, i);
         if (leader == r || leader->space != r->space || leader->begins != r->begins) continue;
         if (leader->chunk < r->chunk || leader->next < whole) continue;
+        if (looks++ == LOOKS_MAX || look->until + PAGE_TOKENS > limit) break;
         uint32_t n;
         const int32_t *its = s->config.tokens(s->config.user, row_name(s, leader), &n);
-        n = common(tokens, its, sched_min(limit, sched_min(n, leader->known)));
-        uint32_t until = n - n % PAGE_TOKENS;
+        n = sched_min(limit, sched_min(n, leader->known));
+        if (n < least || !same(tokens + from, its + from, least - from)) continue;
+        uint32_t until = common(tokens, its, n);
         if (until < least || until <= leader->done || until <= look->until) continue;
         look->leader = i;
         look->until = until;
@@ -99,6 +108,15 @@ static int may_lead(const struct sched *s, const struct row *r) {
            !r->following && !r->unsound && !r->sealed && r->done < r->known && r->known > PAGE_TOKENS;
 }
 
+static void leave_followers(struct sched *s, struct row *r) {
+    while (r->followers.n > 0) {
+        struct row *f = row_at(s, r->followers.first);
+        sched_list_remove(s, &r->followers, f);
+        sched_list_push(s, &s->orphans, f);
+        f->leader = NO_ROW;
+    }
+}
+
 void sched_lead_settle(struct sched *s, struct row *r) {
     int leads = may_lead(s, r);
     if (leads == r->leads) return;
@@ -108,12 +126,7 @@ void sched_lead_settle(struct sched *s, struct row *r) {
         return;
     }
     sched_list_remove(s, &s->leaders, r);
-    while (r->followers.n > 0) {
-        struct row *f = row_at(s, r->followers.first);
-        sched_list_remove(s, &r->followers, f);
-        sched_list_push(s, &s->orphans, f);
-        f->leader = NO_ROW;
-    }
+    leave_followers(s, r);
 }
 
 /* ---- Loading ---- */

@@ -6,7 +6,7 @@
 #include "sched/sched.h"
 #include "sched_rig.h"
 
-enum { ROWS = 64, TEXT = 4096, WINDOW = 64 };
+enum { ROWS = 128, TEXT = 4096, WINDOW = 64 };
 
 struct text {
     int32_t tokens[TEXT];

@@ -543,6 +543,24 @@ static void s8_a_head_that_cannot_come_in_is_not_looked_at(void **state) {
     rig_end(&r);
 }
 
+/* Many go on differently behind one beginning: a row is compared with some of them only. */
+static void s8_few_leaders_are_looked_at(void **state) {
+    struct rig r = rig_full(90, 16384);
+    for (uint32_t k = 0; k < 80; k++)
+        submit_text(&r, (struct prompt){1, 32, 10 + k, 300}, (struct sched_request){.max_new = 1, .chunk_max = 40});
+    turn(&r);
+    turn(&r);
+    assert_int_equal(r.s->leaders.n, 80);
+    sched_row late =
+        submit_text(&r, (struct prompt){1, 32, 2, 300}, (struct sched_request){.max_new = 1, .chunk_max = 40});
+    for (uint32_t i = 0; i < ROWS; i++) texts[i].asked = 0;
+    assert_int_equal(item_of(plan(&r), late)->pos, 32);
+    uint32_t asked = 0;
+    for (uint32_t i = 0; i < ROWS; i++) asked += texts[i].asked;
+    assert_int_equal(asked, 1 + 64); /* its own, too */
+    rig_end(&r);
+}
+
 /* ---- Preemption ---- */
 
 static void s8_a_preempted_row_finds_its_state_again(void **state) {
@@ -598,6 +616,7 @@ int main(void) {
         cmocka_unit_test(s8_a_follower_ends),
         cmocka_unit_test(s8_outputs_everywhere_take_nothing),
         cmocka_unit_test(s8_a_head_that_cannot_come_in_is_not_looked_at),
+        cmocka_unit_test(s8_few_leaders_are_looked_at),
         cmocka_unit_test(s8_a_preempted_row_finds_its_state_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
