@@ -23,6 +23,15 @@ static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n) {
     return i;
 }
 
+/* A short prompt does not wait for a long one, whose part of an iteration may be small (P9), for more than one such
+ * part. */
+static int is_too_slow(const struct sched *s, const struct row *leader, const struct row *r, uint32_t until) {
+    if (r->known > SCHED_SHORT_PROMPT || leader->known <= SCHED_SHORT_PROMPT || leader->loading) return 0;
+    struct allowance allowed =
+        sched_costs_allow(&s->costs, &s->config, s->list[LIST_RUNNING].n, s->list[LIST_PREPARING].n);
+    return until - leader->done > sched_min(leader->chunk, allowed.long_ones);
+}
+
 /* The leader that brings most, if it brings at least a page more than what is there, and what a copy would bring. One
  * that takes smaller steps, or is behind, is not waited for. Most that begin alike part where the store ends, so that
  * is where they are compared first; and only so many of them are. */
@@ -42,6 +51,7 @@ void sched_follow_find(struct sched *s, struct row *r, const int32_t *tokens, ui
         if (n < least || !same(tokens + from, its + from, least - from)) continue;
         uint32_t until = common(tokens, its, n);
         if (until < least || until <= leader->done || until <= look->until) continue;
+        if (is_too_slow(s, leader, r, until)) continue;
         look->leader = i;
         look->until = until;
     }
@@ -147,9 +157,11 @@ static void load_end(struct sched *s, struct row *r) {
     r->cold = 0;
 }
 
-/* Nothing of it can be used: it begins anew, and takes no copy again. */
+/* Nothing of it can be used: it begins anew, and takes no copy again. Who waited for the load may not want to wait for
+ * what comes instead. */
 static void load_fail(struct sched *s, struct row *r) {
     load_end(s, r);
+    leave_followers(s, r);
     r->warm_only = 1;
     sched_share_let_go(s, r);
     sched_room_let_go(s, r);

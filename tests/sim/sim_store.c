@@ -235,6 +235,14 @@ static uint32_t most_of(const struct account_row *r) {
     return r->request.all_outputs ? sim_min(r->known - 1, r->reach) : r->known - 1;
 }
 
+/* P9: a short prompt does not wait until a long one has read more than a chunk. */
+static void check_pace(const struct play *p, const struct row *row) {
+    if (!row->following || row->leader == NO_ROW || row->known > SCHED_SHORT_PROMPT) return;
+    const struct row *leader = row_at(p->s, row->leader);
+    SIM_HOLDS(leader->known <= SCHED_SHORT_PROMPT || leader->loading ||
+              row->lead_until <= leader->done + leader->chunk);
+}
+
 /* It has begun: with what it took, or it follows, or it loads. */
 static void begun(struct play *p, struct account_row *r) {
     const struct row *row = row_of(p, r);
@@ -250,6 +258,7 @@ static void begun(struct play *p, struct account_row *r) {
     SIM_HOLDS(r->next <= most_of(r) && (r->next == 0 || r->request.space != 0));
     SIM_HOLDS(r->lead_until <= most_of(r) && r->lead_until % PAGE_TOKENS == 0);
     SIM_HOLDS(!r->following || (!r->loading && r->lead_until > 0 && r->request.space != 0));
+    check_pace(p, row);
     p->totals->followed += r->following;
     if (r->loading) return;
     note_cached(p, r);

@@ -178,6 +178,26 @@ static void s7_others_follow_a_load(void **state) {
     }
 }
 
+/* A load is quick, whatever its length. When it fails the one that waits looks again. */
+static void p9_a_short_prompt_waits_for_a_load(void **state) {
+    for (int ok = 0; ok < 2; ok++) {
+        struct rig r = rig_full(4, 64);
+        prefix_block last = restore(&r, 1, 960);
+        sched_row a = submit_new(&r, (struct prompt){1, 960, 2, 1000}, 4),
+                  b = submit_new(&r, (struct prompt){1, 320, 3, 330}, 4);
+        begin(&r);
+        assert_int_equal(counts(&r).following, 1);
+        if (!ok) /* no copy at all */
+            for (struct prefix_view view; prefix_get(r.prefix, last, &view); last = view.parent)
+                prefix_forget_where(r.prefix, last);
+        loaded(&r, a, ok);
+        const struct plan *p = turn(&r);
+        assert_int_equal(counts(&r).following, 0);
+        assert_int_equal(item_of(p, b)->pos, ok ? 320 : 0);
+        rig_end(&r);
+    }
+}
+
 static void s7_a_row_that_loads_is_not_preempted(void **state) {
     struct rig r = rig_storing(2, 64, 20, 0);
     restore(&r, 1, 320);
@@ -308,6 +328,7 @@ int main(void) {
         cmocka_unit_test(s7_a_load_that_nobody_was_told_of_ends_at_once),
         cmocka_unit_test(s7_rows_that_end_while_they_load_are_bounded),
         cmocka_unit_test(s7_others_follow_a_load),
+        cmocka_unit_test(p9_a_short_prompt_waits_for_a_load),
         cmocka_unit_test(s7_a_row_that_loads_is_not_preempted),
         cmocka_unit_test(s7_pinned_blocks_do_not_hold_idle_pages),
         cmocka_unit_test(t2_a_resumed_row_goes_on_with_its_next_token),

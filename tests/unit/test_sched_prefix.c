@@ -451,6 +451,44 @@ static void s8_a_leader_that_stores_nothing_is_not_followed(void **state) {
     rig_end(&r);
 }
 
+/* P9: short prompts are read in a few iterations, long ones may take many. */
+static void p9_a_short_prompt_does_not_wait_for_a_long_one(void **state) {
+    struct rig r = rig_full(4, 600);
+    struct sched_request q = {.max_new = 8, .chunk_max = 64};
+    submit_text(&r, (struct prompt){1, 1000, 1, 1000}, q);
+    turn(&r);
+    sched_row brief = submit_text(&r, (struct prompt){1, 300, 2, 320}, q),
+              other = submit_text(&r, (struct prompt){1, 300, 3, 600}, q);
+    const struct plan *p = begin(&r);
+    assert_int_equal(counts(&r).following, 1); /* a long one waits */
+    assert_int_equal(item_of(p, brief)->pos, 64);
+    assert_null(item_of(p, other));
+    end(&r, p);
+    for (uint32_t k = 0; k < 2; k++) turn(&r); /* 256 are read */
+    brief = submit_text(&r, (struct prompt){1, 300, 4, 320}, q);
+    assert_null(item_of(turn(&r), brief)); /* the rest of what they share is one part more */
+    assert_int_equal(item_of(turn(&r), brief)->pos, 300);
+    rig_end(&r);
+}
+
+static void p9_a_long_prompt_beside_decoding_rows_is_slow(void **state) {
+    struct sched_config c = config_of(4, 16, 600);
+    c.tokens = tokens_of_row;
+    c.group[1].window = 0;
+    c.itl_ratio_percent = 150; /* 32 prompt tokens beside decoding rows, while nothing is measured */
+    struct rig r = rig_of(c, 1000, 1000);
+    submit_new(&r, (struct prompt){9, 20, 9, 20}, 100);
+    turn(&r);
+    submit_new(&r, (struct prompt){1, 1000, 1, 1000}, 8);
+    assert_int_equal(turn(&r)->n_prompt_tokens, 32);
+    sched_row brief = submit_new(&r, (struct prompt){1, 300, 2, 320}, 8);
+    const struct plan *p = begin(&r);
+    assert_int_equal(counts(&r).following, 0);
+    assert_int_equal(item_of(p, brief)->pos, 32);
+    end(&r, p);
+    rig_end(&r);
+}
+
 static void s8_a_leader_that_sleeps_is_not_waited_for(void **state) {
     sched_row leader, f[2];
     struct rig r = rig_led(&leader, f);
@@ -610,6 +648,8 @@ int main(void) {
         cmocka_unit_test(s8_a_leader_that_ends_leaves_its_place),
         cmocka_unit_test(s8_a_leader_that_is_unsound_leaves_nothing),
         cmocka_unit_test(s8_a_leader_that_stores_nothing_is_not_followed),
+        cmocka_unit_test(p9_a_short_prompt_does_not_wait_for_a_long_one),
+        cmocka_unit_test(p9_a_long_prompt_beside_decoding_rows_is_slow),
         cmocka_unit_test(s8_a_leader_that_sleeps_is_not_waited_for),
         cmocka_unit_test(s8_a_leader_that_is_preempted_leaves_its_place),
         cmocka_unit_test(s8_followers_go_on_in_their_order),
