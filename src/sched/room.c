@@ -167,18 +167,25 @@ static int is_protected(const struct row *r, uint32_t tokens) {
     return r->preemptions > 0 && r->next < until;
 }
 
-/* What would have to be read again: what the store does not hold. */
-static uint32_t unstored(const struct row *r) { return r->next - sched_min(r->next, r->stored * PAGE_TOKENS); }
+/* What would have to be read again, in whole pages: what the store does not hold. With a store nearly everybody has
+ * less than one, and which part of a page that is decides nothing. */
+static uint32_t unstored(const struct row *r) {
+    return (r->next - sched_min(r->next, r->stored * PAGE_TOKENS)) / PAGE_TOKENS;
+}
+
+/* It follows, or has just begun: it gives room and loses no work, so nothing protects it. */
+static int has_nothing(const struct row *r) { return r->next == 0; }
 
 /* Whether `a` is the better victim: one that nobody reads, then one of the tenant that was served most (a priority says
- * nothing to other tenants' rows), then the less important, then one that may be taken again, then the one with the
- * fewest tokens to read again, then the younger. */
+ * nothing to other tenants' rows), then the less important, then one that has nothing, then one that may be taken
+ * again, then the one with the fewest pages to read again, then the younger. */
 static int cheaper(const struct sched *s, const struct row *a, const struct row *b) {
     if (a->paused != b->paused) return a->paused;
     uint64_t served_a = s->tenants[a->tenant].served, served_b = s->tenants[b->tenant].served;
     if (served_a != served_b) return served_a > served_b;
     if (a->tenant != b->tenant) return a->tenant > b->tenant;
     if (a->priority != b->priority) return a->priority > b->priority;
+    if (has_nothing(a) != has_nothing(b)) return has_nothing(a);
     int hot_a = is_protected(a, SCHED_AHEAD), hot_b = is_protected(b, SCHED_AHEAD);
     if (hot_a != hot_b) return hot_b;
     if (unstored(a) != unstored(b)) return unstored(a) < unstored(b);

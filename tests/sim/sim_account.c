@@ -270,17 +270,18 @@ static int has_just_come(const struct account_row *r, uint32_t tokens) {
 }
 
 /* Each of these decides if the ones before do not: nobody reads it; its tenant got more; it matters less; it may be
- * taken again; the fewest tokens are redone; it is younger. */
+ * taken again; the fewest pages are redone; it is younger. */
 static int goes_rather(const struct account *a, const struct account_row *x, const struct account_row *y) {
     uint32_t of_x = x->request.tenant, of_y = y->request.tenant;
     uint64_t got_x = a->tenant[of_x].served, got_y = a->tenant[of_y].served;
     int just_x = has_just_come(x, SCHED_AHEAD), just_y = has_just_come(y, SCHED_AHEAD);
+    uint32_t pages_x = x->next / PAGE_TOKENS, pages_y = y->next / PAGE_TOKENS;
     return x->paused != y->paused                       ? x->paused
            : got_x != got_y                             ? got_x > got_y
            : of_x != of_y                               ? of_x > of_y
            : x->request.priority != y->request.priority ? x->request.priority > y->request.priority
            : just_x != just_y                           ? just_y
-           : x->next != y->next                         ? x->next < y->next
+           : pages_x != pages_y                         ? pages_x < pages_y
                                                         : x->submitted > y->submitted;
 }
 

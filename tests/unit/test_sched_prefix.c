@@ -618,6 +618,39 @@ static void s8_a_preempted_row_finds_its_state_again(void **state) {
     rig_end(&r);
 }
 
+/* Of two that sleep the younger gives its place if both would have less than a page to read again; */
+static void k3_less_than_a_page_decides_nothing(void **state) {
+    struct rig r = rig_full(2, 256);
+    sched_row older = submit_new(&r, (struct prompt){1, 100, 1, 100}, 9),
+              younger = submit_new(&r, (struct prompt){2, 110, 2, 110}, 9);
+    turn(&r);
+    sched_pause(r.s, older, 1);
+    sched_pause(r.s, younger, 1);
+    submit_new(&r, (struct prompt){3, 20, 3, 20}, 9);
+    turn(&r);
+    assert_state(&r, younger, ROW_WAITING);
+    assert_state(&r, older, ROW_RUNNING);
+    rig_end(&r);
+}
+
+/* but one that follows has nothing, and gives it first. */
+static void k3_a_row_that_follows_has_nothing_to_lose(void **state) {
+    struct rig r = rig_full(3, 400);
+    submit_new(&r, (struct prompt){1, 1000, 1, 1000}, 9);
+    turn(&r);
+    sched_row follower = submit_new(&r, (struct prompt){1, 900, 2, 1000}, 9),
+              younger = submit_new(&r, (struct prompt){2, 96, 2, 96}, 9); /* all of it is stored */
+    turn(&r);
+    assert_int_equal(counts(&r).following, 1);
+    sched_pause(r.s, follower, 1);
+    sched_pause(r.s, younger, 1);
+    submit_new(&r, (struct prompt){3, 20, 3, 20}, 9);
+    turn(&r);
+    assert_state(&r, follower, ROW_WAITING);
+    assert_state(&r, younger, ROW_RUNNING);
+    rig_end(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(s1_cold_then_warm),
@@ -658,6 +691,8 @@ int main(void) {
         cmocka_unit_test(s8_a_head_that_cannot_come_in_is_not_looked_at),
         cmocka_unit_test(s8_few_leaders_are_looked_at),
         cmocka_unit_test(s8_a_preempted_row_finds_its_state_again),
+        cmocka_unit_test(k3_less_than_a_page_decides_nothing),
+        cmocka_unit_test(k3_a_row_that_follows_has_nothing_to_lose),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -165,7 +165,7 @@ static int victim_of(uint32_t apart, void (*change)(struct rig *r, const sched_r
     sched_row row[3], senior;
     uint64_t before = 0;
     for (int played = 0; played < 2; played++) {
-        r = scarce(4, 256, 4 * 5 + 4);
+        r = scarce(4, 256, 4 * 5 + 4 + 3 * apart / PAGE_TOKENS);
         senior = submit_request(&r, (struct sched_request){.prompt_n = 30, .max_new = 400, .priority = -9});
         for (uint32_t i = 0; i < 3; i++) row[i] = submit(&r, 20 + apart * i, 300);
         if (played == 0) {
@@ -209,17 +209,17 @@ static void first_came_again_and_others_matter_more(struct rig *r, const sched_r
 }
 
 static void k3_the_row_that_costs_least_is_preempted(void **state) {
-    assert_int_equal(victim_of(5, nothing), 0); /* the fewest tokens */
-    assert_int_equal(victim_of(0, nothing), 2); /* else the youngest */
-    assert_int_equal(victim_of(5, second_matters_less), 1);
-    assert_int_equal(victim_of(5, pause_last), 2); /* nobody reads it */
+    assert_int_equal(victim_of(34, nothing), 0); /* the fewest pages */
+    assert_int_equal(victim_of(0, nothing), 2);  /* else the youngest */
+    assert_int_equal(victim_of(34, second_matters_less), 1);
+    assert_int_equal(victim_of(34, pause_last), 2); /* nobody reads it */
 }
 
 static void k3_a_row_that_came_again_is_protected_until_it_made_some(void **state) {
-    assert_int_equal(victim_of(5, first_came_again), 1);
-    assert_int_equal(victim_of(5, first_came_again_and_made_enough), 0);
-    assert_int_equal(victim_of(5, all_came_again), 0);                          /* unless only such rows are left */
-    assert_int_equal(victim_of(5, first_came_again_and_others_matter_more), 0); /* or it matters less */
+    assert_int_equal(victim_of(34, first_came_again), 1);
+    assert_int_equal(victim_of(34, first_came_again_and_made_enough), 0);
+    assert_int_equal(victim_of(34, all_came_again), 0);                          /* unless only such rows are left */
+    assert_int_equal(victim_of(34, first_came_again_and_others_matter_more), 0); /* or it matters less */
 }
 
 /* ---- Pages on their way back ---- */
