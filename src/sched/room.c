@@ -7,15 +7,15 @@
  * for its worst case (K3, optimistic). A running row that comes to the end of its claim claims the next SCHED_AHEAD
  * tokens, or at least the page it needs. If even that does not fit, there is pressure:
  *
- *   - pages that are on their way back (rows that end or were preempted and are still in flight, rows whose last token
- *     is not read yet), or of rows that load and cannot be preempted, are waited for: the row stalls, at most
- * STALLS_MAX plans in a row;
+ *   - pages on their way back are waited for: of rows that end or were preempted and are still in flight, of rows whose
+ *     last token is not read yet; and rows that load are. The row stalls, at most STALLS_MAX plans in a row if others
+ *     could give way;
  *   - else the row that costs least to redo is preempted, which may be the row itself.
  *
  * Progress: the senior, the first of all rows that are not paused (priority, then submission), is never preempted for
  * room, and it fits the pool alone; so it ends, and somebody else is the senior. No thrash: a row that was preempted
- * before is not preempted again until it has made SCHED_AHEAD tokens more than it had, unless only such rows are left.
- */
+ * before is not preempted again until it has made SCHED_AHEAD tokens more than it had, unless only such rows are left,
+ * or it has nothing to lose. */
 #include <assert.h>
 
 #include "sched/sched_internal.h"

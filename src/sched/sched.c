@@ -23,10 +23,11 @@
  *
  *   FREE, RESERVED, GONE    no tables, no pages, no claims, in no plan
  *   WAITING                 the same; its request is known and fits the empty pool; in its tenant's line unless paused
- *   PREPARING               has tables and claims; next < known. If it follows: no pages, in no plan, and in its
- * leader's list or an orphan. If it loads: done is 0 and next where the load ends, in no plan RUNNING has tables and
- * claims; next >= known PREEMPTED, ENDING       has tables, claims exactly what it holds, is named by a plan in flight
- * (ENDING: or loads)
+ *   PREPARING               has tables and claims; next < known
+ *     ... and follows       no pages, in no plan; in its leader's list, or an orphan
+ *     ... and loads         in no plan; done is 0, and next is where the load ends
+ *   RUNNING                 has tables and claims; next >= known
+ *   PREEMPTED, ENDING       has tables, claims what it holds; a plan in flight names it, or (ENDING) it loads
  *
  * What a row has in the store (share.c): blocks [0, stored), the last one pinned, only from PREPARING to ENDING.
  */

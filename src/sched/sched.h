@@ -10,17 +10,21 @@
  *     |                                     v               | finish     | finish                             | finish
  *     +-------- pop_gone ----------------- GONE <---------- ENDING <-----+------------------------------------+
  *
+ * A row that was admitted may have to wait before it is planned: it follows another that computes the same beginning,
+ * or it loads (sched_pop_load ... sched_loaded). One that ends while it loads is ENDING until the load is over.
+ *
  * Up to SCHED_IN_FLIGHT plans may be planned and not committed. A plan's pages are allocated by sched_plan; pages given
  * up return to the pool when the last plan that names their row is committed (behind a window: the last plan that
  * still reads them).
  *
- * The scheduler knows how many tokens a row has, never which. The engine decides from the tokens it reads that a row
- * ends (sched_finish); reaching the row's own budget is seen here: such a row is not planned again (D2), and the engine
- * finishes it when it has read its last token.
+ * Which tokens a row has is asked for (config.tokens) only to find what it shares with others; what they mean is not
+ * known here. The engine decides from the tokens it reads that a row ends (sched_finish); reaching the row's own budget
+ * is seen here: such a row is not planned again (D2), and the engine finishes it when it has read its last token.
  *
- * A row that is preempted loses its pages and waits again. When it is admitted anew, all tokens that it was fed so far
- * are read again as PLAN_PROMPT items (positions behind the prompt are generated tokens, which the engine has read by
- * then), without outputs; then it goes on from its last sample as if nothing had happened. */
+ * A row that is preempted loses its pages and waits again. When it is admitted anew it takes what of its state is still
+ * in the prefix store; the other tokens that it was fed so far are read again as PLAN_PROMPT items (positions behind
+ * the prompt are generated tokens, which the engine has read by then), without outputs; then it goes on from its last
+ * sample as if nothing had happened. */
 #ifndef SCHED_SCHED_H
 #define SCHED_SCHED_H
 
@@ -73,7 +77,7 @@ typedef uint64_t sched_row;
 static inline uint32_t sched_row_index(sched_row row) { return (uint32_t)row; }
 
 struct sched_config {
-    uint32_t rows_max;     /* rows that run together (preparing + running) */
+    uint32_t rows_max;     /* rows that run together: preparing, running, and those that ended while they load */
     uint32_t queue_max;    /* places behind them: reserved + waiting + preparing + running <= rows_max + queue_max */
     uint32_t batch_tokens; /* per iteration; sched_new raises it to rows_max */
     uint32_t outputs_max;  /* outputs per iteration; 0: batch_tokens. sched_new raises it to rows_max */
@@ -202,8 +206,11 @@ struct sched_load {
     uint32_t n;
     const struct sched_load_block *blocks; /* in the scheduler's memory until the next sched_pop_load */
 };
-int sched_pop_load(struct sched *s, struct sched_load *out); /* 0: none left */
-/* ok: every byte is there. Else the caller has made the tree forget the copy that failed, and the row looks again. */
+/* 0: none left. A load that cannot be done any more (what it wants has left the store) fails here: its row reads for
+ * itself, or waits in line again. So this call, too, can give sched_plan something to do, and sched_pop_copy. */
+int sched_pop_load(struct sched *s, struct sched_load *out);
+/* The row may be planned from now on, or another that waited for it, so sched_plan may have something to do. ok: every
+ * byte is there. Else the caller has made the tree forget the copy that failed, and the row looks again. */
 void sched_loaded(struct sched *s, sched_row row, int ok);
 
 enum row_state sched_row_state(const struct sched *s, sched_row row); /* ROW_FREE for an unknown one */
