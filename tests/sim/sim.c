@@ -80,10 +80,11 @@ static void say(const struct sim_totals *t) {
            "room, %u plans without anything new, %" PRIu64 " tokens past a tenant that waits\n",
            t->pressed, t->made_way, t->owed, t->most_stalls, t->most_redo_plans, t->most_passed);
     printf("%" PRIu64 " epochs with a store: %" PRIu64 " prompt tokens taken, %" PRIu64 " pages copied, %" PRIu64
-           " times a row followed, %" PRIu64 " loads, %" PRIu64 " of them failed; %" PRIu64 " blocks written, %" PRIu64
-           " evictions; %" PRIu64 " rows resumed, %" PRIu64 " preempted\n",
-           t->stored_epochs, t->cached, t->copies, t->followed, t->loads, t->loads_failed, t->spilled, t->evicted,
-           t->resumed, t->not_said);
+           " times a row followed, %" PRIu64 " loads, %" PRIu64 " of them failed, %" PRIu64 " refused; %" PRIu64
+           " blocks written, %" PRIu64 " evictions, %" PRIu64 " spaces dropped; %" PRIu64 " rows resumed, %" PRIu64
+           " preempted\n",
+           t->stored_epochs, t->cached, t->copies, t->followed, t->loads, t->loads_failed, t->refused, t->spilled,
+           t->evicted, t->dropped, t->resumed, t->not_said);
 }
 
 int main(int argc, char **argv) {

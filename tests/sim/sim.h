@@ -121,7 +121,7 @@ struct sim_habits {
     uint32_t tenants_busy;                               /* most requests come from one of them */
     uint32_t lengthy;                                    /* rows that make many tokens */
     uint32_t blocks_max; /* of the prefix store; 0: there is none, and the rest of this line is not used */
-    uint32_t shares, crowds, spaces, resumes, spill, disk, load_late, load_fail;
+    uint32_t shares, crowds, spaces, resumes, spill, disk, load_late, load_fail, drop; /* drop: of a space */
     uint32_t requests;
     uint32_t cost_base, cost_row, cost_token, cost_noise; /* of an iteration; noise in percent */
     struct sched_tenant tenants[SIM_TENANTS];
@@ -139,7 +139,7 @@ struct sim_totals {
     uint64_t pauses, plans, tokens, redone, checks;
     uint64_t pressed, made_way, owed, not_said; /* preemptions: for room; of paused rows; of rows ahead of their share;
                                              with a store */
-    uint64_t stored_epochs, cached, copies, followed, loads, loads_failed, resumed, spilled, evicted;
+    uint64_t stored_epochs, cached, copies, followed, loads, loads_failed, refused, dropped, resumed, spilled, evicted;
     uint32_t most_stalls, most_redo_plans;
     uint64_t most_passed;
 };

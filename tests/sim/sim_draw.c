@@ -95,6 +95,7 @@ static void draw_store(struct sim_rng *rng, struct sched_config *c, struct sim_h
     h->spill = sim_between(rng, 100, 1000);
     h->load_late = sim_below(rng, 3) * 10;
     h->load_fail = sim_below(rng, 3) * 100;
+    h->drop = sim_below(rng, 3);
     h->late_told = 0;
     c->snapshot_stride = sim_chance(rng, 500) ? 0 : sim_between(rng, 16, 200);
 }

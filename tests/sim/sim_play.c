@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sched/sched_internal.h"
 #include "sim_account.h"
 #include "sim_canary.h"
 #include "sim_play.h"
@@ -219,6 +220,9 @@ static void check_promise(const struct play *p, const struct plan *plan) {
     }
 }
 
+/* There is nothing to do, and nothing on its way: nobody may wait for a plan that nobody makes. */
+static void check_sleep(const struct play *p) { SIM_HOLDS(p->s->list[LIST_PREPARING].n == 0 && p->s->orphans.n == 0); }
+
 static int make_plan(struct play *p) {
     const struct plan *plan;
     canary_plan(p);
@@ -231,7 +235,9 @@ static int make_plan(struct play *p) {
     pop_admitted(p);
     account_plan(&p->account, plan);
     store_sync(p);
+    int failed = store_move(p);
     canary_planned(p, plan);
+    if (!made && p->launched == 0 && !failed) check_sleep(p);
     if (!made) return 0;
     check_promise(p, plan);
     struct launch *l = &p->launch[p->launched++];
@@ -398,6 +404,7 @@ static void turn(struct play *p) {
     wake(p);
     store_load(p);
     store_spill(p);
+    store_drop(p);
     if (p->now % p->check_every == 0) {
         SIM_HOLDS(sched_check(p->s));
         account_compare(&p->account, p->s);

@@ -73,9 +73,11 @@ struct play {
 /* ---- sim_store.c: what there is beside when rows share ---- */
 void store_new(struct play *p);
 void store_free(struct play *p);
-void store_plan(struct play *p); /* before sched_plan */
-/* After sched_plan: copies and loads are done and begun, and what it did is seen to follow the rules. */
-void store_planned(struct play *p);
+void store_plan(struct play *p);    /* before sched_plan */
+void store_planned(struct play *p); /* after sched_plan: what it did is seen to follow the rules */
+/* Then, when the account knows the plan: copies and loads are done and begun. 1: a load failed at once. */
+int store_move(struct play *p);
+void store_drop(struct play *p); /* maybe a space, whoever has it */
 /* What the failed launch may have written. */
 void store_spoil(struct play *p, const struct plan *plan);
 /* After any other call, and when the account knows the plan: rows that waited may have gone on. */

@@ -135,6 +135,12 @@ void store_spill(struct play *p) {
         disk_write(p, block, groups);
 }
 
+void store_drop(struct play *p) {
+    if (p->config.prefix == NULL || !sim_chance(&p->rng, p->habits.drop)) return;
+    prefix_remove_space(p->config.prefix, sim_between(&p->rng, 1, p->habits.spaces));
+    p->totals->dropped++;
+}
+
 /* ---- Copies and loads ---- */
 
 void store_spoil(struct play *p, const struct plan *plan) {
@@ -155,11 +161,24 @@ static void copy_pages(struct play *p) {
     }
 }
 
+static void forget(struct play *p, prefix_block block) {
+    struct prefix_view view;
+    if (!prefix_get(p->config.prefix, block, &view) || view.where == 0) return;
+    prefix_forget_where(p->config.prefix, block);
+    disk_free(p, view.where);
+}
+
 static void begin_loads(struct play *p) {
     struct sched_load load;
     while (sched_pop_load(p->s, &load)) {
         struct request *r = request_of(p, load.row);
         SIM_HOLDS(load.n > 0 && !r->row.told);
+        if (sim_chance(&p->rng, p->habits.load_fail / 2)) { /* the disk takes no more */
+            forget(p, load.blocks[0].block);
+            sched_loaded(p->s, load.row, 0);
+            p->totals->refused++;
+            continue;
+        }
         r->row.told = 1;
         struct sim_load *l = &p->loads[p->loads_n++];
         *l = (struct sim_load){load.row, p->now + sim_below(&p->rng, p->habits.load_late + 1), load.n, NULL};
@@ -180,13 +199,6 @@ static int read_block(struct play *p, const struct sched_load_block *b) {
     for (uint32_t g = 0; g < p->config.groups; g++)
         if (b->groups >> g & 1) memcpy(page_at(p, g, b->page[g]), copy->values[g], PAGE_TOKENS * sizeof(uint64_t));
     return 1;
-}
-
-static void forget(struct play *p, prefix_block block) {
-    struct prefix_view view;
-    if (!prefix_get(p->config.prefix, block, &view) || view.where == 0) return;
-    prefix_forget_where(p->config.prefix, block);
-    disk_free(p, view.where);
 }
 
 static void note_cached(struct play *p, struct account_row *r) {
@@ -419,6 +431,15 @@ void store_planned(struct play *p) {
     const struct account_row *head = account_head(a);
     if (a->calm && a->gave_way.n == 0 && head != NULL && account_has_room(a, head, spent))
         sim_fail("row %llx has room and does not come in", (unsigned long long)head->name);
+}
+
+int store_move(struct play *p) {
+    if (p->config.prefix == NULL) return 0;
     copy_pages(p);
+    store_drop(p);
+    uint32_t loading = p->s->loading_n;
     begin_loads(p);
+    if (p->s->loading_n == loading) return 0;
+    store_sync(p);
+    return 1;
 }
