@@ -114,8 +114,9 @@ void sched_orphans(struct sched *s) {
 /* ---- Leading ---- */
 
 static int may_lead(const struct sched *s, const struct row *r) {
-    return r->space != 0 && !s->owns_prefix && (r->state == ROW_PREPARING || r->state == ROW_RUNNING) && !r->paused &&
-           !r->following && !r->unsound && !r->sealed && r->done < r->known && r->known > PAGE_TOKENS;
+    if (r->done >= r->known || r->space == 0) return 0; /* most rows, for every token */
+    return !s->owns_prefix && (r->state == ROW_PREPARING || r->state == ROW_RUNNING) && !r->paused && !r->following &&
+           !r->unsound && !r->sealed && r->known > PAGE_TOKENS;
 }
 
 static void leave_followers(struct sched *s, struct row *r) {

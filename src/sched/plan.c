@@ -250,9 +250,9 @@ void sched_commit(struct sched *s, const struct plan *plan, uint32_t us) {
     for (uint32_t i = 0; i < plan->n_items; i++) {
         struct row *r = row_at(s, sched_row_index(plan->items[i].row));
         if (!item_end(s, r, &plan->items[i])) continue;
-        if (r->space != 0) {
-            sched_share_publish(s, r);
-            sched_lead(s, r);
+        if (r->space != 0) { /* mostly there is no whole page more, and nobody follows */
+            if (r->done / PAGE_TOKENS > r->stored) sched_share_publish(s, r);
+            if (r->leads) sched_lead(s, r);
         }
         sched_row_release_window(s, r);
     }
