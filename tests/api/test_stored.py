@@ -169,6 +169,23 @@ def test_a_call_runs_on_without_its_client_and_many_may_follow(start, tmp_path):
     assert server.wait_idle() >= 0
 
 
+def test_a_choice_that_is_far_ahead_waits(start, tmp_path, crash):
+    body = {**GREEDY, "n": 3, "max_tokens": 900, "temperature": 1.0, "seed": 21, "logprobs": 5}
+    server = stored(start, tmp_path / "wide")
+    _, events = post_stream(server, body)
+    check_whole(events)
+    one = start("-c", 1000, "-np", 1, "--queue", 8, "--state-dir", tmp_path / "one")  # its choices run one after the other
+    stream, again = post_stream(one, body)
+    check_whole(again)
+    assert datas(again) == datas(events)
+    stream, head = post_stream(one, body, stop_after=5)
+    crash(one)
+    one = start("-c", 1000, "-np", 1, "--queue", 8, "--state-dir", tmp_path / "one")
+    assert datas(head + follow(one, stream, len(head))) == datas(events)
+    reply = one.post("/v1/completions", {**body, "store": True})
+    assert reply.status_code == 200 and [len(c["logprobs"]["tokens"]) for c in reply.json()["choices"]] == [900] * 3
+
+
 def test_readers_have_a_bound(start, tmp_path):
     server = stored(start, tmp_path, *SLOW)
     stream, _ = post_stream(server, {**GREEDY, "max_tokens": 900}, stop_after=1)
