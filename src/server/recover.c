@@ -229,6 +229,7 @@ static int add_note(void *user, uint64_t n, const char *bytes, size_t len) {
     if (lane->end_note || (token && event.index != lane->known.len / sizeof(int32_t))) return 1;
     rc = buf_add(&lane->queue, load->note.data, len);
     if (!rc && token) rc = buf_add(&lane->known, &event.token, sizeof event.token);
+    s->held += load->note.len;
     if (!token) lane->end_note = n;
     s->notes_n = s->notes_safe = n;
     return rc;

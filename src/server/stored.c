@@ -67,7 +67,7 @@ struct stored *stored_new(struct server *server, const char *id, const char *own
     s->server = server;
     snprintf(s->id, sizeof s->id, "%s", id);
     snprintf(s->owner, sizeof s->owner, "%s", owner);
-    s->log.max = SERVER_RESULT_BYTES_MAX;
+    s->log.max = s->result.max = SERVER_RESULT_BYTES_MAX;
     return s;
 }
 
@@ -127,10 +127,10 @@ void stored_reset(struct stored *s) {
     drop_call(s);
     free_lanes(s);
     buf_free(&s->log);
-    s->log.max = SERVER_RESULT_BYTES_MAX;
     buf_free(&s->ends);
     buf_free(&s->result);
-    s->turn = s->ended_n = 0;
+    s->log.max = s->result.max = SERVER_RESULT_BYTES_MAX;
+    s->turn = s->ended_n = s->held = 0;
     s->base = s->events_n = s->events_safe = s->notes_n = s->notes_safe = s->before_n = 0;
     s->before_sum = s->sum = 0;
     s->lost = 0;

@@ -25,11 +25,12 @@
 
 enum {
     STORED_LOG_KEEP = 256 << 10, /* bytes of written events that stay in memory for readers */
-    STORED_READERS_MAX = 16,     /* of one stream */
+    STORED_AHEAD = 64 << 10, /* bytes of notes of a choice whose turn has not come: no more are taken, so it pauses */
+    STORED_READERS_MAX = 16, /* of one stream */
     STORED_ALL_READERS_MAX = 4096, /* of these each tenant has an equal share, at least one stream's */
-    STORED_LOADING_MAX = 4, /* recovered calls that are read from the journal at one time */
-    STORED_TRIES_MAX = 20,  /* starts that a call is taken up again in, without a step ahead */
-    STORED_COMMIT_S = 20,   /* a disk that takes longer for a commit counts as failed */
+    STORED_LOADING_MAX = 4,        /* recovered calls that are read from the journal at one time */
+    STORED_TRIES_MAX = 20,         /* starts that a call is taken up again in, without a step ahead */
+    STORED_COMMIT_S = 20,          /* a disk that takes longer for a commit counts as failed */
     STORED_BUCKETS = 1024,
     STORED_TOLD = 256, /* ends of broken streams of which is known that they were told */
     /* A bit beside the status of a call that failed after it was taken up again: nobody knows how many events its
@@ -46,6 +47,7 @@ struct told {
 struct lane {
     struct buf queue; /* notes; read up to `at` */
     size_t at;
+    int waits;                  /* it is far ahead: what it says stays with the engine */
     uint64_t end_note;          /* the number of the note of its end; 0: not there yet */
     struct buf known;           /* recovered: ids (int32_t) of the tokens that notes were there for */
     cohort_saved_token *resume; /* the same for the engine, while a helper submits */
@@ -79,6 +81,7 @@ struct stored {
     struct lane *lanes; /* of each choice */
     size_t lanes_n;
     size_t turn, ended_n;
+    size_t held;          /* bytes in the lanes and in `whole`; with the log at most SERVER_RESULT_BYTES_MAX */
     struct choice *whole; /* collect the one body of a call that is not streamed; NULL */
 
     struct buf log;                       /* events base + 1 to events_n */

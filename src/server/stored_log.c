@@ -82,6 +82,11 @@ static int add_event(struct stored *s, const struct buf *piece, cohort_error *er
 
 /* ---- from the engine to the lanes ---- */
 
+static int is_too_much(const struct stored *s) { return s->held + s->log.len > SERVER_RESULT_BYTES_MAX; }
+
+/* Its turn has not come for much of what it said. */
+static int is_ahead(const struct lane *lane) { return lane->queue.len - lane->at >= STORED_AHEAD; }
+
 /* A token that is known: the engine came to it once more. 1: it is one; a negative code: it is another. */
 static int is_known(const struct lane *lane, const cohort_event *event, cohort_error *err) {
     if (event->type != COHORT_EVENT_TOKEN || event->index >= lane->known.len / sizeof(int32_t)) return 0;
@@ -101,9 +106,10 @@ static int take_note(struct stored *s, struct choice *choice, const cohort_event
     int rc = is_known(lane, event, err);
     if (rc) return rc < 0 ? rc : 0;
     size_t before = lane->queue.len;
-    if (before > SERVER_RESULT_BYTES_MAX) return no_memory(COHORT_E_LIMIT, err);
+    if (is_too_much(s)) return no_memory(COHORT_E_LIMIT, err);
     rc = note_write(&lane->queue, choice->index, event);
     if (rc) return no_memory(rc, err);
+    s->held += lane->queue.len - before;
     s->notes_n++;
     int ends = event->type == COHORT_EVENT_FINISH;
     write_note(s, lane->queue.data + before, lane->queue.len - before, ends);
@@ -123,8 +129,10 @@ static int is_engine_end(const struct stored *s, const cohort_event *event) {
 
 /* 1: the engine has ended. */
 static int drain_choice(struct stored *s, struct choice *choice, cohort_error *err) {
+    struct lane *lane = &s->lanes[choice->index];
     cohort_event event;
-    while (choice->id && cohort_next(s->server->engine, choice->id, &event) == COHORT_OK) {
+    while (choice->id && !(lane->waits = is_ahead(lane)) &&
+           cohort_next(s->server->engine, choice->id, &event) == COHORT_OK) {
         if (event.type == COHORT_EVENT_PROMPT) continue;
         if (is_engine_end(s, &event)) return 1;
         int rc = take_note(s, choice, &event, err);
@@ -136,12 +144,19 @@ static int drain_choice(struct stored *s, struct choice *choice, cohort_error *e
 
 /* ---- turns ---- */
 
+static size_t bytes_of(const struct choice *whole) {
+    return whole->text.len + whole->logprobs.len + whole->top_logprobs.len + whole->offsets.len + whole->tokens.len;
+}
+
 static int collect(struct stored *s, const struct choice *choice, const cohort_event *event) {
     if (!s->whole) return 0;
     struct choice *whole = &s->whole[choice->index];
+    size_t before = bytes_of(whole);
     whole->finish = choice->finish;
     whole->stats = choice->stats;
-    return choice->call->dialect->collect(whole, event);
+    int rc = choice->call->dialect->collect(whole, event);
+    s->held += bytes_of(whole) - before;
+    return rc || !is_too_much(s) ? rc : COHORT_E_LIMIT;
 }
 
 static int take_piece(struct stored *s, struct choice *choice, const cohort_event *event, cohort_error *err) {
@@ -183,6 +198,7 @@ static int take_turn(struct stored *s, struct choice *choice, cohort_error *err)
     if (event.type == COHORT_EVENT_FINISH && !s->lost && lane->end_note > s->notes_safe) return 1;
     rc = take_piece(s, choice, &event, err);
     step_lane(lane, bytes);
+    s->held -= bytes;
     if (choice->finished) {
         s->ended_n++;
         s->waits_since_s = 0;
@@ -257,24 +273,45 @@ static void finish(struct stored *s) {
         end(s, 200);
 }
 
-void stored_pump(struct stored *s) {
-    struct call *call = s->call;
-    cohort_error error = {0};
+static int drain_all(struct stored *s, cohort_error *err) {
     int rc = 0;
+    for (size_t i = 0; i < s->lanes_n && !rc; i++) rc = drain_choice(s, &s->call->choices[i], err);
+    return rc;
+}
+
+/* 1: the choice whose turn it is has said nothing yet, or all have ended. */
+static int take_turns(struct stored *s, cohort_error *err) {
+    int rc = 0;
+    while (!rc && s->ended_n < s->lanes_n) {
+        struct choice *choice = &s->call->choices[s->turn];
+        if (!choice->finished) rc = take_turn(s, choice, err);
+        if (!rc) s->turn = (s->turn + 1) % s->lanes_n;
+    }
+    return rc < 0 ? rc : 1;
+}
+
+/* One that was ahead is not any more; nobody but us knows that its events are to be read. */
+static int caught_up(const struct stored *s) {
+    for (size_t i = 0; i < s->lanes_n; i++)
+        if (s->lanes[i].waits && !is_ahead(&s->lanes[i])) return 1;
+    return 0;
+}
+
+void stored_pump(struct stored *s) {
+    cohort_error error = {0};
+    int rc;
     if (s->state != STORED_RUNNING) return;
-    for (size_t i = 0; i < call->choices_n && !rc; i++) rc = drain_choice(s, &call->choices[i], &error);
-    if (rc > 0) {
-        stored_suspend(s);
-        return;
-    }
-    while (!rc && s->ended_n < call->choices_n) {
-        struct choice *choice = &call->choices[s->turn];
-        if (!choice->finished) rc = take_turn(s, choice, &error);
-        if (!rc) s->turn = (s->turn + 1) % call->choices_n;
-    }
+    do {
+        rc = drain_all(s, &error);
+        if (rc > 0) {
+            stored_suspend(s);
+            return;
+        }
+        if (!rc) rc = take_turns(s, &error);
+    } while (rc > 0 && caught_up(s));
     if (rc < 0)
         stored_fail(s, &error);
-    else if (s->ended_n == call->choices_n)
+    else if (s->ended_n == s->lanes_n)
         finish(s);
     else
         readers_feed(s);

@@ -169,6 +169,23 @@ def test_a_call_runs_on_without_its_client_and_many_may_follow(start, tmp_path):
     assert server.wait_idle() >= 0
 
 
+def test_a_choice_that_is_far_ahead_waits(start, tmp_path, crash):
+    body = {**GREEDY, "n": 3, "max_tokens": 900, "temperature": 1.0, "seed": 21, "logprobs": 5}
+    server = stored(start, tmp_path / "wide")
+    _, events = post_stream(server, body)
+    check_whole(events)
+    one = start("-c", 1000, "-np", 1, "--queue", 8, "--state-dir", tmp_path / "one")  # its choices run one after the other
+    stream, again = post_stream(one, body)
+    check_whole(again)
+    assert datas(again) == datas(events)
+    stream, head = post_stream(one, body, stop_after=5)
+    crash(one)
+    one = start("-c", 1000, "-np", 1, "--queue", 8, "--state-dir", tmp_path / "one")
+    assert datas(head + follow(one, stream, len(head))) == datas(events)
+    reply = one.post("/v1/completions", {**body, "store": True})
+    assert reply.status_code == 200 and [len(c["logprobs"]["tokens"]) for c in reply.json()["choices"]] == [900] * 3
+
+
 def test_readers_have_a_bound(start, tmp_path):
     server = stored(start, tmp_path, *SLOW)
     stream, _ = post_stream(server, {**GREEDY, "max_tokens": 900}, stop_after=1)
@@ -440,13 +457,13 @@ def test_a_recovered_call_can_be_followed_while_it_runs(start, tmp_path, crash):
 
 def test_sigterm_at_any_moment_of_the_start_loses_nothing(start, tmp_path, crash):
     server = stored(start, tmp_path, *SLOW)
-    prompt = ["Once upon a time there was a long prompt. " * 15] * 4  # so that a helper has it for a while
+    prompt = ["Once upon a time there was a long prompt. " * 10] * 2  # so that a helper has it for a while
     body = {**GREEDY, "prompt": prompt, "max_tokens": 150, "n": 2, "temperature": 1.0, "seed": 8}
-    streams = [post_stream(server, body, stop_after=20)[0] for _ in range(8)]
+    streams = [post_stream(server, body, stop_after=20)[0] for _ in range(4)]
     crash(server)
-    for i in range(6):
+    for i in range(4):
         server = stored(start, tmp_path, *SLOW, "--drain-seconds", 0)
-        readers = [threading.Thread(target=lambda s=stream: cut_off(server, s)) for stream in streams[:4]]
+        readers = [threading.Thread(target=lambda s=stream: cut_off(server, s)) for stream in streams]
         for reader in readers:
             reader.start()
         time.sleep(0.01 + i * 0.01)
@@ -521,7 +538,7 @@ def test_what_cannot_go_on_says_so(start, tmp_path, crash):
     for after in (100, 5, 2, 0):  # nobody knows what was told before the crash: the error has no number
         events = follow(server, stream, after)
         assert events[-1][0] is None and "key is not known" in events[-1][1]
-        assert events[:-1] == head[after:after + len(events) - 1]
+        assert events[:-1][:max(0, 5 - after)] == head[after:after + len(events) - 1]  # there may be more than was seen
     # but who was told it and comes again, as an EventSource does, is told to stop
     assert follow(server, stream, 100) == [] and follow(server, stream, len(events) - 1) == []
     assert len(follow(server, stream, 0)) == len(events)
