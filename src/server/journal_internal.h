@@ -12,7 +12,7 @@ struct command {
     struct command *next;
     enum journal_kind kind;
     int urgent, status, code;
-    uint64_t number, n, events; /* events: of a cut */
+    uint64_t number, n, events;   /* events: of a cut */
     size_t first_len, second_len; /* begin: head and body; else the blob, and nothing */
     int has_blob;
     char id[JOURNAL_ID_MAX + 1], owner[JOURNAL_OWNER_MAX + 1];
@@ -75,7 +75,7 @@ struct journal {
     size_t waiting_bytes; /* in the queue: says when a batch is due */
     size_t held_bytes;    /* in the queue, being written, and results not taken */
     int urgent, closing;
-    int full; /* commands were refused; told on stderr */
+    int full;        /* commands were refused; told on stderr */
     uint64_t due_us; /* when the oldest in the queue has waited enough */
     struct journal_counts counts;
     int fd;
