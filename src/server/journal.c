@@ -93,7 +93,9 @@ static int end_stream(struct journal *j, struct command *c) {
     sqlite3_bind_int(s, 4, c->status);
     if (c->has_blob) bind_blob(s, 5, c->number, JOURNAL_RESULT, c->bytes, c->first_len);
     j->purge = 1;
-    return step(j, END_STREAM);
+    rc = step(j, END_STREAM);
+    if (rc == SQLITE_OK && sqlite3_changes(j->writing) == 0) c->code = COHORT_E_NOT_FOUND;
+    return rc;
 }
 
 static int number_step(struct journal *j, enum statement which, uint64_t number, int64_t value) {
@@ -467,6 +469,7 @@ int journal_next_result(struct journal *j, struct journal_result *out) {
     pthread_mutex_lock(&j->lock);
     struct command *c = list_take(&j->results);
     if (c) {
+        assert(j->held_bytes >= bytes_of(c));
         j->held_bytes -= bytes_of(c);
         if (j->held_bytes < JOURNAL_QUEUE_MAX / 2) j->full = 0;
     } else {
@@ -484,6 +487,7 @@ int journal_next_result(struct journal *j, struct journal_result *out) {
 void journal_get_counts(struct journal *j, struct journal_counts *out) {
     pthread_mutex_lock(&j->lock);
     *out = j->counts;
+    out->queued = j->held_bytes;
     pthread_mutex_unlock(&j->lock);
 }
 

@@ -120,6 +120,7 @@ int64_t journal_sum(uint64_t number, uint64_t n, const void *bytes, size_t len);
 
 struct journal_counts {
     uint64_t bytes, ended, running; /* bytes: of the file, in use */
+    uint64_t queued;                /* bytes of commands whose results were not taken yet */
     uint64_t commits, failures;     /* so far */
     uint64_t refused;               /* commands that found the queue full */
 };

@@ -204,9 +204,14 @@ int stored_wish(struct call *call, struct evbuffer *body, cohort_error *err) {
 }
 
 static int refused(const struct stored *s, int code, cohort_error *err) {
-    if (code == COHORT_E_BUSY)
-        return err_set(err, code, "store", "too much waits to be written to the state directory");
-    return err_set(err, COHORT_E_IO, "store", "the state directory cannot be written, so the call cannot be stored");
+    if (code != COHORT_E_BUSY)
+        return err_set(err, COHORT_E_IO, "store",
+                       "the state directory cannot be written, so the call cannot be stored");
+    struct journal_counts now;
+    journal_get_counts(s->server->journal, &now);
+    return err_set(err, code, "store",
+                   "too much is under way in the state directory: %llu bytes to be written, %llu calls unfinished",
+                   (unsigned long long)now.queued, (unsigned long long)now.running);
 }
 
 static int begin(struct stored *s, cohort_error *err) {

@@ -122,6 +122,8 @@ class Party:
                     request = {"method": "GET", "url": f"{url}/v1/streams/{stream}", "headers": {"Last-Event-ID": str(len(events))}}
                 with HTTP.stream(**request, timeout=TIMEOUT_S) as reply:
                     if reply.status_code in (429, 503):
+                        if "state directory" in reply.read().decode():
+                            raise AssertionError(reply.text)
                         time.sleep(0.05)
                         continue
                     if reply.status_code != 200:
