@@ -387,7 +387,7 @@ COHORT_API int cohort_session_save(cohort_engine *engine, uint32_t tenant, const
 /* Makes what was saved under `name` the session's state. What does not hold its checksum is not taken. */
 COHORT_API int cohort_session_restore(cohort_engine *engine, uint32_t tenant, const cohort_span *session,
                                       const cohort_span *name, uint32_t *tokens, uint64_t *bytes, cohort_error *err);
-/* Forgets the session; its state is then kept no longer than any other. */
+/* Forgets the session; its state ages from then on. What was saved of it stays. */
 COHORT_API int cohort_session_erase(cohort_engine *engine, uint32_t tenant, const cohort_span *session,
                                     uint32_t *tokens, cohort_error *err);
 /* What the bytes of every answer depend on beside the request: model file, tokenizer, numeric settings. 32 hex digits

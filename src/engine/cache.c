@@ -44,7 +44,7 @@ int cache_open(struct cohort_engine *e, const struct state_plan *plan, cohort_er
     c->spaces = spaces_new();
     c->sessions = mem_zalloc(CACHE_SESSIONS_MAX, sizeof(*c->sessions));
     if (!c->spaces || !c->sessions) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the prefix store");
-    return e->options.state_dir ? spill_open(e, err) : 0;
+    return e->options.state_dir && e->options.cache ? spill_open(e, err) : 0;
 }
 
 void cache_close(struct cohort_engine *e) {
@@ -52,6 +52,7 @@ void cache_close(struct cohort_engine *e) {
     disk_close(c->disk);
     records_deinit(&c->records);
     mem_free(c->scratch);
+    mem_free(c->pinned);
     mem_free(c->sessions);
     spaces_free(c->spaces);
     prefix_free(c->prefix);
@@ -63,11 +64,11 @@ void cache_enter(struct cohort_engine *e, struct row *row) {
     const struct row_request *r = &row->request;
     row->space = 0;
     if (!e->options.cache || !r->cache) return;
-    struct space_name name;
+    struct space_name name = {.n = 0};
     size_t tenants_n;
     uint64_t dropped;
     space_name_make(&name, tenants_list(e->tenants, &tenants_n)[r->tenant].name, r->salt, r->salt_n);
-    row->space = spaces_take(e->cache.spaces, &name, &dropped);
+    row->space = spaces_take(e->cache.spaces, &name, r->tenant, &dropped);
     if (dropped) spill_forget_space(e, dropped);
 }
 
@@ -76,12 +77,19 @@ void cache_leave(struct cohort_engine *e, struct row *row, prefix_block stored) 
     if (row->space == 0) return;
     spaces_leave(e->cache.spaces, row->space);
     if (!r->session_n || !stored) return;
-    struct space_name name;
+    struct space_name name = {.n = 0};
     struct prefix_view view;
     size_t tenants_n;
     if (!prefix_get(e->cache.prefix, stored, &view)) return;
+    /* The last whole block: a shorter one makes way for whoever goes on from it, under another name. And no further
+     * than this row went: what it left may be the beginning of a block that is there already. */
+    uint32_t end = view.index * PAGE_TOKENS + view.n;
+    if (view.parent && (view.n < PAGE_TOKENS || end > row->tokens_n)) {
+        stored = view.parent;
+        if (!prefix_get(e->cache.prefix, stored, &view)) return;
+    }
     space_name_make(&name, tenants_list(e->tenants, &tenants_n)[r->tenant].name, r->session, r->session_n);
-    sessions_put(&e->cache, &name, stored, view.index * PAGE_TOKENS + view.n);
+    sessions_put(&e->cache, &name, r->tenant, stored, view.index * PAGE_TOKENS + view.n);
 }
 
 void cache_count(struct cohort_engine *e, uint32_t cached) {
@@ -91,22 +99,21 @@ void cache_count(struct cohort_engine *e, uint32_t cached) {
 
 /* ---- What a plan wants moved ---- */
 
-void cache_moves(struct cohort_engine *e) {
+int cache_moves(struct cohort_engine *e) {
     struct sched_copy copy;
     struct sched_load load;
-    while (sched_pop_copy(e->sched, &copy)) state_copy(e->state, copy.group, copy.from, copy.to);
-    while (sched_pop_load(e->sched, &load)) spill_load(e, &load);
+    int n = 0;
+    for (; sched_pop_copy(e->sched, &copy); n++) state_copy(e->state, copy.group, copy.from, copy.to);
+    for (; sched_pop_load(e->sched, &load); n++) spill_load(e, &load);
+    return n > 0;
 }
 
 int cache_turn(struct cohort_engine *e) {
-    int worked = 0;
-    if (e->cache.disk) {
-        worked |= spill_results(e);
-        worked |= spill_writes(e);
-    }
-    worked |= sessions_turn(e);
-    return worked;
+    int worked = e->cache.disk ? spill_results(e) : 0;
+    return sessions_turn(e) || worked;
 }
+
+int cache_writes(struct cohort_engine *e) { return e->cache.disk ? spill_writes(e) : 0; }
 
 void cache_end(struct cohort_engine *e, int flush) {
     sessions_end(e);
@@ -119,28 +126,29 @@ void cache_end(struct cohort_engine *e, int flush) {
 
 /* ---- Sight ---- */
 
-void cache_metrics(const struct cohort_engine *e, cohort_metrics *m) {
+void cache_look(const struct cohort_engine *e, struct cache_sight *out) {
+    *out = (struct cache_sight){.disk = {0}};
+    prefix_get_counts(e->cache.prefix, &out->store);
+    if (e->cache.disk) disk_get_counts(e->cache.disk, &out->disk);
+}
+
+void cache_metrics(const struct cohort_engine *e, const struct cache_sight *sight, cohort_metrics *m) {
     const struct cache *c = &e->cache;
-    struct prefix_counts counts;
-    prefix_get_counts(c->prefix, &counts);
     m->cache_lookups = c->lookups;
     m->cache_hits = c->hits;
-    m->cache_blocks = counts.resident;
-    m->cache_snapshots = counts.snapshots;
+    m->cache_blocks = sight->store.resident;
+    m->cache_snapshots = sight->store.snapshots;
     m->cache_bytes = 0;
-    for (uint32_t g = 0; g < c->groups; g++) m->cache_bytes += counts.idle[g] * c->page_bytes[g];
-    m->cache_evictions = counts.evicted;
-    m->cache_snapshot_evictions = counts.evicted_snapshots;
+    for (uint32_t g = 0; g < c->groups; g++) m->cache_bytes += sight->store.idle[g] * c->page_bytes[g];
+    m->cache_evictions = sight->store.evicted;
+    m->cache_snapshot_evictions = sight->store.evicted_snapshots;
     m->cache_sessions = c->sessions_n;
-    if (!c->disk) return;
-    struct disk_counts disk;
-    disk_get_counts(c->disk, &disk);
-    m->disk_blocks = disk.records;
-    m->disk_bytes = disk.bytes;
-    m->disk_queued_bytes = disk.queued_bytes;
-    m->disk_written = disk.written;
-    m->disk_restored = disk.read;
+    m->disk_blocks = sight->disk.records;
+    m->disk_bytes = sight->disk.bytes;
+    m->disk_queued_bytes = sight->disk.queued_bytes;
+    m->disk_written = sight->disk.written;
+    m->disk_restored = sight->disk.read;
     m->disk_evictions = c->disk_evicted;
-    m->disk_failures = disk.failed_writes + disk.failed_reads;
+    m->disk_failures = sight->disk.failed_writes + sight->disk.failed_reads;
     m->disk_restores = c->restores;
 }

@@ -17,6 +17,7 @@ struct session_call;
 
 enum {
     CACHE_SESSIONS_MAX = 1024, /* known at one time: the one used longest ago is forgotten */
+    CACHE_SESSIONS_SHARE = 64, /* of them a tenant may have before its own make room first */
     CACHE_SESSION_WEIGHT = 16, /* what a session leaves is worth so many times its tokens */
     CACHE_WRITES_A_TURN = 8,   /* blocks that are handed to the disk between two iterations */
     CACHE_EVICT_MOST = 64,     /* copies that make room for one */
@@ -25,7 +26,8 @@ enum {
 
 struct session {
     struct space_name name; /* tenant and session */
-    prefix_block block;
+    uint32_t tenant;
+    prefix_block block; /* a whole one, unless there is none */
     uint32_t tokens;
     uint64_t used;
 };
@@ -40,9 +42,12 @@ struct cache {
     struct records records;
     prefix_block fresh; /* a block that is to be written, and had to wait; 0: none */
     uint32_t fresh_groups;
-    int fresh_waits; /* for a barrier */
-    int failed;      /* writing was given up */
-    void *scratch;   /* one page of the largest group: for reading what is only checked */
+    int fresh_waits;               /* for a barrier */
+    int failed;                    /* writing was given up */
+    struct disk_identity identity; /* if there is a disk */
+    prefix_block *pinned;          /* blocks that saved sessions are, found when room was made: DISK_SESSIONS_MAX */
+    uint32_t pinned_n;
+    void *scratch; /* one page of the largest group: for reading what is only checked */
 
     struct session *sessions;
     uint32_t sessions_n;
@@ -59,13 +64,23 @@ void cache_enter(struct cohort_engine *e, struct row *row);
 void cache_leave(struct cohort_engine *e, struct row *row, prefix_block stored); /* stored: its last block; 0: none */
 void cache_count(struct cohort_engine *e, uint32_t cached); /* a request that may use the store ended */
 
-/* Behind sched_plan, before the launch: makes the copies, begins the loads. */
-void cache_moves(struct cohort_engine *e);
-/* At the beginning of a turn: takes in what the disk has done and hands it more. 1: there was something. */
+/* Behind sched_plan, before the launch: makes the copies, begins the loads. 1: there were some, and a load that failed
+ * at once may have left a row that can be planned. */
+int cache_moves(struct cohort_engine *e);
+/* At the beginning of a turn: takes in what the disk has done. 1: there was something. */
 int cache_turn(struct cohort_engine *e);
+/* While an iteration runs: hands the disk what is new. Stored pages are not written any more. 1: there was something.
+ */
+int cache_writes(struct cohort_engine *e);
 /* The engine ends: session calls that wait are refused, and, if `flush`, what is worth it goes to the disk. */
 void cache_end(struct cohort_engine *e, int flush);
-void cache_metrics(const struct cohort_engine *e, cohort_metrics *out);
+/* What the store and the disk have to say, asked outside of any lock, and put into the metrics under theirs. */
+struct cache_sight {
+    struct prefix_counts store;
+    struct disk_counts disk;
+};
+void cache_look(const struct cohort_engine *e, struct cache_sight *out);
+void cache_metrics(const struct cohort_engine *e, const struct cache_sight *sight, cohort_metrics *out);
 
 /* spill.c: the disk tier's side. */
 int spill_open(struct cohort_engine *e, cohort_error *err);
@@ -80,7 +95,7 @@ int spill_holds(const struct cohort_engine *e, prefix_block block, uint64_t *byt
 int spill_check(struct cohort_engine *e, prefix_block block, uint64_t tag);
 
 /* sessions.c */
-void sessions_put(struct cache *c, const struct space_name *name, prefix_block block, uint32_t tokens);
+void sessions_put(struct cache *c, const struct space_name *name, uint32_t tenant, prefix_block block, uint32_t tokens);
 int sessions_turn(struct cohort_engine *e);
 void sessions_read(struct cohort_engine *e, uint64_t tag, int code);
 void sessions_end(struct cohort_engine *e);

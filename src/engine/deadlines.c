@@ -89,12 +89,14 @@ uint64_t deadlines_next(const struct cohort_engine *e) { return e->due_n ? e->du
 void deadlines_run(struct cohort_engine *e, uint64_t now) {
     while (deadlines_next(e) <= now) {
         struct row *row = e->due[0];
+        int scheduled = row->sched != 0;        /* else it replays, and nothing but this ends it */
         if (now < timeout_due(&row->request)) { /* then it is its prediction limit */
             deliver_finish(e, row, COHORT_FINISH_LENGTH, 0, NULL);
-            continue;
+        } else {
+            char text[80];
+            snprintf(text, sizeof(text), "the request's time of %u ms is over", row->request.timeout_ms);
+            deliver_finish(e, row, COHORT_FINISH_ERROR, COHORT_E_TIMEOUT, text);
         }
-        char text[80];
-        snprintf(text, sizeof(text), "the request's time of %u ms is over", row->request.timeout_ms);
-        deliver_finish(e, row, COHORT_FINISH_ERROR, COHORT_E_TIMEOUT, text);
+        if (!scheduled) loop_end_unscheduled(e, row);
     }
 }

@@ -7,6 +7,10 @@
 #include "engine/cache.h"
 #include "engine/internal.h"
 
+/* Raised whenever the same request would be given other bytes by what lies between a text and a token: tokenizers, turn
+ * templates, samplers, stops. (The arithmetic has NUMERICS_VERSION.) */
+enum { ANSWERS_VERSION = 1 };
+
 static void put(uint8_t out[16], XXH128_hash_t hash) {
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, hash);
@@ -57,17 +61,23 @@ void identity_of(const struct cohort_engine *e, struct disk_identity *out) {
 int cohort_engine_identity(cohort_engine *e, char out[COHORT_IDENTITY_SIZE], cohort_error *err) {
     struct disk_identity identity;
     uint8_t digest[16];
-    (void)err;
-    identity_of(e, &identity);
+    if (!e) return err_set(err, COHORT_E_ARGUMENT, "engine", "there is no engine");
+    if (e->cache.disk)
+        identity = e->cache.identity;
+    else
+        identity_of(e, &identity);
     /* Of what answers depend on: not of how pages are laid out. */
     struct {
         uint8_t model[16], tokenizer[16];
-        uint32_t numerics;
+        uint32_t numerics, version;
+        char family[8];
     } answers;
     memset(&answers, 0, sizeof(answers));
     memcpy(answers.model, identity.model, sizeof(answers.model));
     memcpy(answers.tokenizer, identity.tokenizer, sizeof(answers.tokenizer));
     answers.numerics = identity.numerics;
+    answers.version = ANSWERS_VERSION;
+    memcpy(answers.family, "cpu", 3);
     put(digest, XXH3_128bits(&answers, sizeof(answers)));
     for (int i = 0; i < 16; i++) snprintf(out + 2 * i, 3, "%02x", digest[i]);
     return COHORT_OK;

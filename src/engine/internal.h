@@ -266,7 +266,7 @@ int replay_run(struct cohort_engine *e, struct row *row, uint64_t now);
 /* deadlines.c: rows that end by themselves. Engine thread. */
 int deadlines_init(struct cohort_engine *e);
 void deadlines_deinit(struct cohort_engine *e);
-void deadlines_submitted(struct cohort_engine *e, struct row *row); /* the scheduler has it: its timeout counts */
+void deadlines_submitted(struct cohort_engine *e, struct row *row); /* its timeout counts, also while it replays */
 /* A token's text, in e->text, was delivered at `now`: behind a newline its prediction limit counts, and may end it. */
 void deadlines_text(struct cohort_engine *e, struct row *row, uint64_t now);
 void deadlines_forget(struct cohort_engine *e, struct row *row); /* it finishes */
@@ -280,6 +280,8 @@ void events_announce(struct cohort_engine *e, struct row *row); /* after a push;
 
 /* loop.c: the engine thread. */
 void *loop_main(void *engine);
+/* Lets go of a row that ended before the scheduler had it. */
+void loop_end_unscheduled(struct cohort_engine *e, struct row *row);
 
 /* spans.c: what the trace is told. Nothing without one. */
 void spans_submitted(struct cohort_engine *e, struct row *row, const cohort_request *request); /* any thread */

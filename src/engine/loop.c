@@ -12,8 +12,7 @@
 #include "base/clock.h"
 #include "engine/internal.h"
 
-/* Lets go of a row that ended before the scheduler had it. */
-static void end_unscheduled(struct cohort_engine *e, struct row *row) {
+void loop_end_unscheduled(struct cohort_engine *e, struct row *row) {
     cache_leave(e, row, 0);
     inbox_end(e, row);
 }
@@ -21,13 +20,14 @@ static void end_unscheduled(struct cohort_engine *e, struct row *row) {
 /* 0: the handle may be another's already. */
 static int submit_row(struct cohort_engine *e, struct row *row) {
     cohort_error err = {0};
+    deadlines_submitted(e, row);
     if (!replay_run(e, row, clock_us())) { /* its reader is waited for */
         atomic_store(&row->paused, 1);
         if (row_has_room(row)) inbox_want(e, row, atomic_load(&row->id), WANT_RESUME);
         return 1;
     }
     if (row->finished) {
-        end_unscheduled(e, row);
+        loop_end_unscheduled(e, row);
         return 0;
     }
     cache_enter(e, row);
@@ -41,11 +41,10 @@ static int submit_row(struct cohort_engine *e, struct row *row) {
     }
     if (code) { /* everything was checked at submit, so this is a fault of ours: it still ends only this row */
         deliver_finish(e, row, COHORT_FINISH_ERROR, code, err.text[0] ? err.text : cohort_error_text(code));
-        end_unscheduled(e, row);
+        loop_end_unscheduled(e, row);
         return 0;
     }
     row->sched = name;
-    deadlines_submitted(e, row);
     e->by_sched[sched_row_index(name)] = row;
     return 1;
 }
@@ -60,7 +59,7 @@ static void take_wants(struct cohort_engine *e, int n) {
         if (wants & WANT_CANCEL) {
             spans_cancel(e, row);
             deliver_finish(e, row, COHORT_FINISH_CANCELLED, COHORT_E_CANCELLED, cohort_error_text(COHORT_E_CANCELLED));
-            if (!row->sched) end_unscheduled(e, row);
+            if (!row->sched) loop_end_unscheduled(e, row);
         } else if ((wants & WANT_RESUME) && atomic_load(&row->paused) && row_has_room(row)) {
             atomic_store(&row->paused, 0);
             if (row->sched)
@@ -104,13 +103,14 @@ static void fail_rows(struct cohort_engine *e, struct iteration *it, int code) {
             deliver_finish(e, it->items[i].row, COHORT_FINISH_ERROR, code, "the iteration could not be started");
 }
 
-/* 1: *out runs. 0: nothing to plan. A negative code: *out could not be started, and its rows must fail. */
-static int launch(struct cohort_engine *e, struct iteration **out) {
+/* *moved: pages were copied, or loads began. 1: *out runs. 0: nothing to plan. A negative code: *out could not be
+ * started, and its rows must fail. */
+static int launch(struct cohort_engine *e, struct iteration **out, int *moved) {
     const struct plan *plan;
     *out = NULL;
     int planned = sched_plan(e->sched, &plan);
     note_admitted(e);
-    cache_moves(e);
+    *moved = cache_moves(e);
     if (!planned) return 0;
     struct iteration *it = &e->iterations[e->turn++ % ENGINE_ITERATIONS];
     assert(it != e->unread);
@@ -174,13 +174,14 @@ static int turn(struct cohort_engine *e, uint64_t begin) {
     struct metrics_step step = {0};
     struct iteration *it, *unread = e->unread;
     uint64_t last_wait = e->last_wait_us;
-    int launched = launch(e, &it);
+    int moved, launched = launch(e, &it, &moved);
     if (launched > 0) {
         it->begun_us = begin;
         it->idle_since_us = last_wait;
         step.build_us = it->launched_us - begin;
         step.gap_us = last_wait ? it->launched_us - last_wait : 0;
     }
+    moved |= cache_writes(e);
     e->unread = NULL;
     if (unread) step.deliver_us = deliver(e, unread);
     if (launched < 0) fail_rows(e, it, launched); /* but for those that ended in the one just delivered (D2) */
@@ -194,7 +195,7 @@ static int turn(struct cohort_engine *e, uint64_t begin) {
     }
     reap(e);
     metrics_step(e, &step);
-    return launched != 0 || unread != NULL;
+    return launched != 0 || unread != NULL || moved;
 }
 
 void *loop_main(void *engine) {

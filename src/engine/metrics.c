@@ -95,6 +95,8 @@ void metrics_step(struct cohort_engine *e, const struct metrics_step *step) {
         total += pages_total(e->pages, g);
         used += prefix_used(e->cache.prefix, g);
     }
+    struct cache_sight sight;
+    cache_look(e, &sight);
     pthread_mutex_lock(&e->metrics_lock);
     cohort_metrics *m = &e->metrics;
     m->kv_pages_total = total;
@@ -104,7 +106,7 @@ void metrics_step(struct cohort_engine *e, const struct metrics_step *step) {
     m->rows_waiting = counts.waiting + counts.preempted;
     m->preemptions = counts.preemptions;
     m->redone_tokens = counts.redone;
-    cache_metrics(e, m);
+    cache_metrics(e, &sight, m);
     m->steady_step_us = counts.step_us;
     m->prompt_token_ns = counts.token_ns;
     m->step_build_us += step->build_us;

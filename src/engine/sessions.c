@@ -12,6 +12,7 @@ enum session_kind { SESSION_SAVE, SESSION_RESTORE, SESSION_ERASE };
 struct session_call {
     struct cohort_engine *engine;
     enum session_kind kind;
+    uint32_t tenant;
     struct space_name session, name;
     uint64_t tag; /* of the disk's work for it; 0: none yet */
     prefix_block block;
@@ -36,17 +37,26 @@ static struct session *find(struct cache *c, const struct space_name *name) {
     return NULL;
 }
 
-static struct session *oldest(struct cache *c) {
-    struct session *it = &c->sessions[0];
-    for (uint32_t i = 1; i < c->sessions_n; i++)
-        if (c->sessions[i].used < it->used) it = &c->sessions[i];
-    return it;
+/* The one used longest ago: of the tenant's own, if it has many. */
+static struct session *oldest(struct cache *c, uint32_t tenant) {
+    struct session *oldest = &c->sessions[0], *own = NULL;
+    uint32_t owns = 0;
+    for (uint32_t i = 0; i < c->sessions_n; i++) {
+        struct session *it = &c->sessions[i];
+        if (it->used < oldest->used) oldest = it;
+        if (it->tenant != tenant) continue;
+        owns++;
+        if (!own || it->used < own->used) own = it;
+    }
+    return own && owns >= CACHE_SESSIONS_SHARE ? own : oldest;
 }
 
-void sessions_put(struct cache *c, const struct space_name *name, prefix_block block, uint32_t tokens) {
+void sessions_put(struct cache *c, const struct space_name *name, uint32_t tenant, prefix_block block,
+                  uint32_t tokens) {
     struct session *it = find(c, name);
-    if (!it) it = c->sessions_n < CACHE_SESSIONS_MAX ? &c->sessions[c->sessions_n++] : oldest(c);
-    *it = (struct session){.name = *name, .block = block, .tokens = tokens, .used = ++c->sessions_used};
+    if (!it) it = c->sessions_n < CACHE_SESSIONS_MAX ? &c->sessions[c->sessions_n++] : oldest(c, tenant);
+    *it =
+        (struct session){.name = *name, .tenant = tenant, .block = block, .tokens = tokens, .used = ++c->sessions_used};
 }
 
 static void drop(struct cache *c, struct session *it) { *it = c->sessions[--c->sessions_n]; }
@@ -80,8 +90,9 @@ static int begin_save(struct cohort_engine *e, struct session_call *call) {
     }
     call->tokens = it->tokens;
     call->tag = new_tag(c);
-    disk_session_put(c->disk, call->name.bytes, call->name.n, view.where, it->tokens);
-    int code = disk_barrier(c->disk, call->tag);
+    call->block = it->block;
+    int code = disk_session_put(c->disk, call->name.bytes, call->name.n, view.where, it->tokens);
+    if (!code) code = disk_barrier(c->disk, call->tag);
     if (code) end(call, code, cohort_error_text(code));
     return code != 0;
 }
@@ -137,12 +148,24 @@ int sessions_turn(struct cohort_engine *e) {
     return worked;
 }
 
+/* Some block of it may have failed while others were written. */
+static int is_saved(const struct cohort_engine *e, const struct session_call *call) {
+    const struct cache *c = &e->cache;
+    uint64_t record, bytes;
+    uint32_t tokens;
+    return spill_holds(e, call->block, &bytes) &&
+           disk_session_get(c->disk, call->name.bytes, call->name.n, &record, &tokens) == 0 &&
+           records_get(&c->records, record) == call->block;
+}
+
 void sessions_read(struct cohort_engine *e, uint64_t tag, int code) {
     struct cache *c = &e->cache;
     for (struct session_call **at = &c->calls, *call; (call = *at) != NULL; at = &call->next) {
         if (call->tag != tag) continue;
         *at = call->next;
-        if (!code && call->kind == SESSION_RESTORE) sessions_put(c, &call->session, call->block, call->tokens);
+        if (!code && call->kind == SESSION_RESTORE)
+            sessions_put(c, &call->session, call->tenant, call->block, call->tokens);
+        if (!code && call->kind == SESSION_SAVE && !is_saved(e, call)) code = COHORT_E_IO;
         end(call, code,
             call->kind == SESSION_RESTORE ? "what was saved does not hold its checksum, and was removed"
                                           : "the session could not be written to the state dir");
@@ -185,7 +208,7 @@ static int name_of(struct cohort_engine *e, uint32_t tenant, const cohort_span *
 
 static int session_do(struct cohort_engine *e, enum session_kind kind, uint32_t tenant, const cohort_span *session,
                       const cohort_span *name, uint32_t *tokens, uint64_t *bytes, cohort_error *err) {
-    struct session_call call = {.engine = e, .kind = kind};
+    struct session_call call = {.engine = e, .kind = kind, .tenant = tenant};
     int code = name_of(e, tenant, session, "session", &call.session, err);
     if (!code && name) code = name_of(e, tenant, name, "filename", &call.name, err);
     if (code) return code;

@@ -12,7 +12,7 @@
 struct space {
     uint64_t number, used; /* number 0: free; used: ascending, when it was taken last */
     uint64_t hash;
-    uint32_t holders;
+    uint32_t holders, tenant;
     struct space_name *name;
 };
 
@@ -47,24 +47,30 @@ static struct space *find(struct spaces *s, const struct space_name *name, uint6
     return NULL;
 }
 
-/* A free entry, or the one that nobody holds and nobody has asked for the longest. */
-static struct space *make_place(struct spaces *s, uint64_t *dropped) {
-    struct space *oldest = NULL;
+/* A free entry, or the one that nobody holds and nobody has asked for the longest: of the tenant's own, if it has many.
+ */
+static struct space *make_place(struct spaces *s, uint32_t tenant, uint64_t *dropped) {
+    struct space *oldest = NULL, *own = NULL;
+    uint32_t owns = 0;
     for (uint32_t i = 0; i < SPACES_MAX; i++) {
         struct space *it = &s->list[i];
         if (!it->number) return it;
-        if (!it->holders && (!oldest || it->used < oldest->used)) oldest = it;
+        owns += it->tenant == tenant;
+        if (it->holders) continue;
+        if (!oldest || it->used < oldest->used) oldest = it;
+        if (it->tenant == tenant && (!own || it->used < own->used)) own = it;
     }
+    if (own && owns >= SPACES_SHARE) oldest = own;
     if (oldest) *dropped = oldest->number;
     return oldest;
 }
 
-uint64_t spaces_take(struct spaces *s, const struct space_name *name, uint64_t *dropped) {
+uint64_t spaces_take(struct spaces *s, const struct space_name *name, uint32_t tenant, uint64_t *dropped) {
     uint64_t hash = XXH3_64bits(name->bytes, name->n);
     struct space *it = find(s, name, hash);
     *dropped = 0;
     if (!it) {
-        it = make_place(s, dropped);
+        it = make_place(s, tenant, dropped);
         if (it && !it->name) it->name = mem_alloc(1, sizeof(*it->name));
         if (!it || !it->name) return 0;
         *it = (struct space){.number = ++s->numbers, .hash = hash, .name = it->name};
@@ -72,6 +78,7 @@ uint64_t spaces_take(struct spaces *s, const struct space_name *name, uint64_t *
         it->name->n = name->n;
     }
     it->holders++;
+    it->tenant = tenant; /* of one that comes from the disk it is known only now */
     it->used = ++s->uses;
     return it->number;
 }

@@ -8,6 +8,7 @@
 
 enum {
     SPACES_MAX = 4096,   /* known at one time */
+    SPACES_SHARE = 64,   /* of them a tenant may have before its own make room first */
     SPACE_NAME_MAX = 512 /* bytes of a name */
 };
 
@@ -23,8 +24,9 @@ struct spaces;
 struct spaces *spaces_new(void); /* NULL: no memory */
 void spaces_free(struct spaces *s);
 /* The number of a name, with a holder more; 0: SPACES_MAX others are held. *dropped: a space that nobody held was
- * forgotten for it (0: none): what is stored under that number is unreachable now. Numbers are never used again. */
-uint64_t spaces_take(struct spaces *s, const struct space_name *name, uint64_t *dropped);
+ * forgotten for it (0: none): what is stored under that number is unreachable now. A tenant with many spaces loses its
+ * own (SPACES_SHARE), so that none can push out all others. Numbers are never used again. */
+uint64_t spaces_take(struct spaces *s, const struct space_name *name, uint32_t tenant, uint64_t *dropped);
 void spaces_leave(struct spaces *s, uint64_t space);
 const struct space_name *spaces_name(const struct spaces *s, uint64_t space); /* NULL: not known */
 

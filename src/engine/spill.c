@@ -3,12 +3,105 @@
  *
  * A block's copy has a record's number as its `where`. Pages are copied when they are handed over, so nothing here
  * holds pages. A block may go from the tree while it is being written: its record is then of no use, and is swept. */
-#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "base/mem.h"
 #include "engine/internal.h"
 
 enum { TAG_MORE = 1 /* the queue has room again */ };
+#define TENANT_UNKNOWN UINT32_MAX
+
+/* ---- Forgetting ---- */
+
+/* Removes the records whose blocks have left the tree. */
+static int sweep(struct cohort_engine *e) {
+    struct cache *c = &e->cache;
+    uint64_t id;
+    int n = 0;
+    for (; (id = prefix_next_dropped(c->prefix)) != 0; n++) {
+        disk_remove(c->disk, id);
+        records_drop(&c->records, id);
+    }
+    return n;
+}
+
+void spill_forget_space(struct cohort_engine *e, uint64_t space) {
+    prefix_remove_space(e->cache.prefix, space);
+    if (e->cache.disk) sweep(e);
+}
+
+static int lies_behind(const struct cache *c, prefix_block block, prefix_block front) {
+    struct prefix_view view;
+    while (block && block != front && prefix_get(c->prefix, block, &view)) block = view.parent;
+    return block == front;
+}
+
+static int descending(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* A copy that is not what it should be is gone from the disk, with all behind it. Pages in memory are sound. */
+static void forget(struct cohort_engine *e, uint64_t record) {
+    struct cache *c = &e->cache;
+    prefix_block front = records_get(&c->records, record);
+    uint64_t *gone = front ? mem_alloc(c->records.n, sizeof(*gone)) : NULL;
+    size_t n = 0;
+    if (front && !gone) prefix_remove(c->prefix, front); /* no memory to be gentle */
+    for (uint64_t i = 0; gone && i < c->records.size; i++) {
+        const struct record *r = &c->records.list[i];
+        if (r->id >= record && lies_behind(c, r->block, front)) gone[n++] = r->id;
+    }
+    if (n) qsort(gone, n, sizeof(*gone), descending); /* those behind have higher numbers */
+    for (size_t i = 0; i < n; i++) {
+        prefix_forget_where(c->prefix, records_get(&c->records, gone[i]));
+        records_drop(&c->records, gone[i]);
+    }
+    mem_free(gone);
+    sweep(e);
+}
+
+/* Saved sessions stay: they are found here one by one, as their turn to go comes, and pinned. Those that are not saved
+ * any more are let go of. */
+static prefix_block coldest(struct cohort_engine *e, struct prefix_view *view) {
+    struct cache *c = &e->cache;
+    prefix_block block;
+    while ((block = prefix_coldest(c->prefix)) != 0 && prefix_get(c->prefix, block, view)) {
+        if (c->pinned_n == DISK_SESSIONS_MAX || !disk_is_named(c->disk, view->where)) return block;
+        prefix_pin(c->prefix, block);
+        c->pinned[c->pinned_n++] = block;
+    }
+    return 0;
+}
+
+static int unpin_unnamed(struct cohort_engine *e) {
+    struct cache *c = &e->cache;
+    uint32_t kept = 0, all = c->pinned_n;
+    for (uint32_t i = 0; i < all; i++) {
+        struct prefix_view view;
+        if (prefix_get(c->prefix, c->pinned[i], &view) && view.where && disk_is_named(c->disk, view.where))
+            c->pinned[kept++] = c->pinned[i];
+        else
+            prefix_unpin(c->prefix, c->pinned[i]);
+    }
+    c->pinned_n = kept;
+    return kept < all;
+}
+
+/* The copy that is worth least goes. 0: none may. */
+static int make_room(struct cohort_engine *e) {
+    struct cache *c = &e->cache;
+    struct prefix_view view;
+    prefix_block block = coldest(e, &view);
+    if (!block && unpin_unnamed(e)) block = coldest(e, &view);
+    if (!block) return 0;
+    disk_remove(c->disk, view.where);
+    records_drop(&c->records, view.where);
+    prefix_forget_where(c->prefix, block);
+    c->disk_evicted++;
+    return 1;
+}
 
 /* ---- Opening ---- */
 
@@ -34,69 +127,46 @@ static int restore(void *user, const struct disk_record *r) {
         struct space_name name = {.n = r->space_n};
         if (r->space_n > sizeof(name.bytes)) return 0;
         for (size_t i = 0; i < r->space_n; i++) name.bytes[i] = r->space[i];
-        space = spaces_take(c->spaces, &name, &dropped);
+        space = spaces_take(c->spaces, &name, TENANT_UNKNOWN, &dropped);
         if (dropped) spill_forget_space(e, dropped);
         if (!space) return 0;
         spaces_leave(c->spaces, space);
     }
     prefix_block block = prefix_restore(c->prefix, space, parent, r->tokens, r->n, r->id, r->groups);
-    return block && records_put(&c->records, r->id, block);
+    if (!block) return 0;
+    if (records_put(&c->records, r->id, block)) return 1;
+    prefix_forget_where(c->prefix, block);
+    return 0;
 }
 
 int spill_open(struct cohort_engine *e, cohort_error *err) {
     struct cache *c = &e->cache;
     struct disk_options options = {
         .dir = e->options.state_dir, .bytes_max = e->options.state_dir_bytes, .wake = wake, .user = e};
-    identity_of(e, &options.identity);
+    identity_of(e, &c->identity);
+    options.identity = c->identity;
+    c->pinned = mem_alloc(DISK_SESSIONS_MAX, sizeof(*c->pinned));
     uint64_t most = 0, least = UINT64_MAX;
     for (uint32_t g = 0; g < c->groups; g++) {
         if (c->page_bytes[g] > most) most = c->page_bytes[g];
         if (c->page_bytes[g] && c->page_bytes[g] < least) least = c->page_bytes[g];
     }
     c->scratch = mem_alloc(most ? most : 1, 1);
-    if (!c->scratch || records_init(&c->records, e->options.state_dir_bytes / least + 64))
+    if (!c->scratch || !c->pinned || records_init(&c->records, e->options.state_dir_bytes / least + 64))
         return err_set(err, COHORT_E_MEMORY, "state-dir", "no memory for the disk tier");
     int code = disk_open(&options, &c->disk, err);
-    return code ? code : disk_each(c->disk, restore, e, err);
-}
-
-/* ---- Forgetting ---- */
-
-/* Removes the records whose blocks have left the tree. */
-static int sweep(struct cohort_engine *e) {
-    struct cache *c = &e->cache;
-    uint64_t id;
-    int n = 0;
-    for (; (id = prefix_next_dropped(c->prefix)) != 0; n++) {
-        disk_remove(c->disk, id);
-        records_drop(&c->records, id);
-    }
-    return n;
-}
-
-void spill_forget_space(struct cohort_engine *e, uint64_t space) {
-    prefix_remove_space(e->cache.prefix, space);
-    if (e->cache.disk) sweep(e);
-}
-
-/* A copy that is not what it should be: it goes, and what is stored behind it. */
-static void forget(struct cohort_engine *e, uint64_t record) {
-    prefix_block block = records_get(&e->cache.records, record);
-    if (block) prefix_remove(e->cache.prefix, block);
-    sweep(e);
-}
-
-/* The copy that is worth least goes. 0: none may. */
-static int make_room(struct cohort_engine *e) {
-    struct cache *c = &e->cache;
-    struct prefix_view view;
-    prefix_block block = prefix_coldest(c->prefix);
-    if (!block || !prefix_get(c->prefix, block, &view)) return 0;
-    disk_remove(c->disk, view.where);
-    records_drop(&c->records, view.where);
-    prefix_forget_where(c->prefix, block);
-    c->disk_evicted++;
-    return 1;
+    if (code) return code;
+    struct disk_counts before, after;
+    disk_get_counts(c->disk, &before);
+    if ((code = disk_each(c->disk, restore, e, err)) != 0) return code;
+    while (!disk_has_room(c->disk, 0) && make_room(e)) /* the folder may be larger than it may be now */
+        ;
+    disk_get_counts(c->disk, &after);
+    if (after.records < before.records)
+        fprintf(stderr,
+                "cohort: state-dir: %llu of %llu stored blocks do not fit the budgets of this start and are removed\n",
+                (unsigned long long)(before.records - after.records), (unsigned long long)before.records);
+    return 0;
 }
 
 /* ---- Writing ---- */
@@ -186,7 +256,9 @@ int spill_writes(struct cohort_engine *e) {
     return n > 0;
 }
 
-int spill_idle(const struct cohort_engine *e) { return e->cache.failed || !e->cache.fresh; }
+int spill_idle(const struct cohort_engine *e) {
+    return e->cache.failed || (!e->cache.fresh && !prefix_has_fresh(e->cache.prefix));
+}
 
 /* ---- Reading ---- */
 
@@ -210,8 +282,7 @@ void spill_load(struct cohort_engine *e, const struct sched_load *load) {
     if (!code) code = disk_read(e->cache.disk, wants, n, load->row);
     mem_free(wants);
     if (!code) return;
-    prefix_forget_where(e->cache.prefix, load->blocks[0].block);
-    sched_loaded(e->sched, load->row, 0);
+    sched_loaded(e->sched, load->row, 0); /* it reads its tokens instead */
 }
 
 int spill_holds(const struct cohort_engine *e, prefix_block block, uint64_t *bytes) {
@@ -219,6 +290,7 @@ int spill_holds(const struct cohort_engine *e, prefix_block block, uint64_t *byt
     *bytes = 0;
     for (; block; block = view.parent) {
         if (!prefix_get(e->cache.prefix, block, &view) || !view.where) return 0;
+        if (view.fresh || block == e->cache.fresh) return 0; /* more of it is on its way */
         for (uint32_t g = 0; g < e->cache.groups; g++)
             if (view.where_has >> g & 1) *bytes += e->cache.page_bytes[g];
     }
@@ -259,12 +331,9 @@ int spill_results(struct cohort_engine *e) {
         case DISK_READ:
             take_read(e, &r);
             break;
-        case DISK_WRITE: {
-            prefix_block block = records_get(&e->cache.records, r.record);
-            records_drop(&e->cache.records, r.record);
-            if (block) prefix_forget_where(e->cache.prefix, block);
+        case DISK_WRITE:
+            forget(e, r.record);
             break;
-        }
         case DISK_BARRIER:
             if (r.tag == TAG_MORE)
                 e->cache.fresh_waits = 0;

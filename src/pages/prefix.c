@@ -250,6 +250,7 @@ int prefix_get(const struct prefix *p, prefix_block block, struct prefix_view *o
         .index = b->index,
         .where = b->where,
         .where_has = b->where_has,
+        .fresh = prefix_fresh_groups(p, b),
     };
     for (uint32_t g = 0; g < PAGES_GROUPS_MAX; g++) out->page[g] = b->page[g];
     return 1;

@@ -117,6 +117,7 @@ struct prefix_view {
     uint32_t page[PAGES_GROUPS_MAX];
     uint64_t where;     /* 0: no copy */
     uint32_t where_has; /* bit g: the copy has group g */
+    uint32_t fresh;     /* bit g: prefix_next_fresh will tell of group g */
 };
 int prefix_get(const struct prefix *p, prefix_block block, struct prefix_view *out); /* 0: gone */
 /* The block of exactly these tokens behind `parent` (0: a first one of the space); 0: none. */
@@ -129,6 +130,7 @@ prefix_block prefix_child(const struct prefix *p, uint64_t space, prefix_block p
  * for one that it had a copy of before (so a parent may have none any more: what is behind it cannot be found by copies
  * then). Without full groups, a block that has nothing, but stands before one that has, is told with no groups. */
 prefix_block prefix_next_fresh(struct prefix *p, uint32_t *groups);
+int prefix_has_fresh(const struct prefix *p); /* 1: there may be one more to tell */
 /* The block has a copy: of these groups, and those told before under the same name. 0: it is gone. */
 int prefix_set_where(struct prefix *p, prefix_block block, uint64_t where, uint32_t groups);
 /* Its copy is no more; without pages it leaves the tree, with all behind it that has none. */

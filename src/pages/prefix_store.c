@@ -163,6 +163,8 @@ prefix_block prefix_next_fresh(struct prefix *p, uint32_t *groups) {
     return 0;
 }
 
+int prefix_has_fresh(const struct prefix *p) { return p->fresh.first != NO_BLOCK; }
+
 static void copy_set(struct prefix *p, struct block *b, uint64_t where, uint32_t groups) {
     p->cold += (where != 0) - (b->where != 0);
     b->where_has = groups & (p->full | p->windowed);

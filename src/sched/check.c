@@ -122,7 +122,7 @@ static int check_followers(const struct sched *s) {
         unfetched += r->unfetched;
         leads += r->leads;
         HOLDS(!r->leads || ((r->state == ROW_PREPARING || r->state == ROW_RUNNING) && !r->paused && !r->following &&
-                            r->done < r->known));
+                            !r->sealed && r->done < r->known));
         HOLDS(r->leads || r->followers.n == 0);
         HOLDS(check_share_list(s, &r->followers, i, &listed));
     }

@@ -96,7 +96,7 @@ void sched_orphans(struct sched *s) {
 
 static int may_lead(const struct sched *s, const struct row *r) {
     return r->space != 0 && !s->owns_prefix && (r->state == ROW_PREPARING || r->state == ROW_RUNNING) && !r->paused &&
-           !r->following && !r->unsound && r->done < r->known && r->known > PAGE_TOKENS;
+           !r->following && !r->unsound && !r->sealed && r->done < r->known && r->known > PAGE_TOKENS;
 }
 
 void sched_lead_settle(struct sched *s, struct row *r) {

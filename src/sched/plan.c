@@ -51,7 +51,9 @@ static void admit(struct sched *s) {
     int yielded = 0;
     while ((head = sched_line_head(s)) != NULL) {
         uint32_t rows = s->state_n[ROW_PREPARING] + s->state_n[ROW_RUNNING] + s->trailing_n;
-        int full = rows >= s->config.rows_max;
+        sched_share_hope(s, head, &look);
+        if (cohort_is_full(s, head, &look)) return;
+        int full = rows >= s->config.rows_max || !sched_room_fits(s, head, &look);
         if (full && sched_room_giver(s, head) == NULL) return;
         sched_share_look(s, head, &look);
         if (cohort_is_full(s, head, &look)) return;

@@ -79,15 +79,19 @@ struct row {
     uint32_t load;     /* its part of the cohort's load */
     uint32_t granted;  /* only inside sched_plan */
     uint32_t slot;     /* which tables are its own, NO_SLOT: none */
+    struct link link[LINK_KINDS];
+    uint64_t space;  /* what it may share with; 0: nothing */
+    uint32_t stored; /* blocks [0, stored) of it are in the store */
+    struct span span[PAGES_GROUPS_MAX];
+
+    /* what follows is not touched for a token */
     uint32_t preemptions, redone;
     uint32_t cuts[SCHED_CUTS_MAX], cuts_n;
     uint64_t submitted; /* ascending number: the order of the line */
-    uint64_t space;     /* what it may share with; 0: nothing */
     uint32_t weight;
     uint32_t taken;     /* positions [0, taken) came from the store when it was admitted last */
-    uint32_t stored;    /* blocks [0, stored) of it are in the store, */
-    prefix_block block; /* this is the last of them, pinned by the row, */
-    prefix_block own;   /* and this the first whose state it computed itself */
+    prefix_block block; /* the last of those that are stored, pinned by the row */
+    prefix_block own;   /* the first that it computed itself, also before it was preempted; all its others lie behind */
     prefix_block cold;  /* while it loads: what it loads, pinned */
     prefix_block left;  /* once it is gone: the last block of it that is in the store */
     uint32_t cached;
@@ -95,9 +99,7 @@ struct row {
     uint32_t leader; /* NO_ROW: it is an orphan, and looks again in the next plan */
     uint32_t lead_until;
     struct list followers;
-    struct link link[LINK_KINDS];
     struct heap_link heap;
-    struct span span[PAGES_GROUPS_MAX];
 };
 
 struct tenant {
@@ -238,6 +240,8 @@ struct look {
     /* In full groups: pages that are not its own to take, and of them those that no row holds now. */
     uint32_t shared[PAGES_GROUPS_MAX], idle[PAGES_GROUPS_MAX];
 };
+/* The best that could be found: for whom that is not enough nobody needs to look, which costs time by the token. */
+void sched_share_hope(const struct sched *s, const struct row *r, struct look *out);
 /* Fills everything but claims; asks for the row's tokens. */
 void sched_share_look(struct sched *s, struct row *r, struct look *out);
 /* Takes what was found, which its claims cover. */

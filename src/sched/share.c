@@ -49,25 +49,44 @@ static void find(const struct sched *s, const struct row *r, const int32_t *toke
     out->block = loads ? match.cold_block : match.block;
 }
 
+/* Nothing that must be copied. With windows what is found instead may be cut, too. */
+static void find_whole(const struct sched *s, const struct row *r, const int32_t *tokens, struct look *out) {
+    for (uint32_t cut; (cut = out->position % PAGE_TOKENS) != 0;) find(s, r, tokens, out->position - cut, out);
+}
+
 /* At least one token is always computed; outputs that were not made yet are made (so a row that wants them everywhere
  * takes only what it had before). */
+static uint32_t most_of(const struct row *r) {
+    return r->all_outputs ? sched_min(r->known - 1, r->reach) : r->known - 1;
+}
+
+static void share_full_pages(const struct sched *s, struct look *look, uint32_t pages) {
+    for (uint32_t g = 0; g < s->config.groups; g++)
+        if (s->config.group[g].window == 0) look->shared[g] = pages;
+}
+
+void sched_share_hope(const struct sched *s, const struct row *r, struct look *out) {
+    *out = (struct look){.leader = NO_ROW};
+    if (!shares(s, r)) return;
+    out->position = out->resident = most_of(r);
+    share_full_pages(s, out, out->position / PAGE_TOKENS);
+}
+
 void sched_share_look(struct sched *s, struct row *r, struct look *out) {
     *out = (struct look){.leader = NO_ROW};
     if (!shares(s, r)) return;
-    uint32_t n, limit = r->all_outputs ? sched_min(r->known - 1, r->reach) : r->known - 1;
+    uint32_t n;
     const int32_t *tokens = tokens_of(s, r, &n);
-    limit = sched_min(limit, n);
+    uint32_t limit = sched_min(most_of(r), n);
     r->begins = n < PAGE_TOKENS ? 0 : hash_page(tokens);
     if (limit == 0) return;
     find(s, r, tokens, limit, out);
     sched_follow_find(s, r, tokens, limit, out);
     if (out->leader != NO_ROW) {
-        for (uint32_t g = 0; g < s->config.groups; g++)
-            if (s->config.group[g].window == 0) out->shared[g] = out->until / PAGE_TOKENS;
+        share_full_pages(s, out, out->until / PAGE_TOKENS);
         return;
     }
-    if (out->position % PAGE_TOKENS != 0 && s->copies_n + s->config.groups > s->copies_max)
-        find(s, r, tokens, out->position - out->position % PAGE_TOKENS, out);
+    if (s->copies_n + s->config.groups > s->copies_max) find_whole(s, r, tokens, out);
     if (out->position > 0) count_shared(s, out);
 }
 
@@ -129,7 +148,7 @@ void sched_share_note(struct sched *s, struct row *r) {
 void sched_share_take(struct sched *s, struct row *r, const struct look *look) {
     r->taken = look->position;
     r->stored = 0;
-    r->block = r->own = 0;
+    r->block = 0;
     r->sealed = r->copied = 0;
     if (look->position == 0) return;
     int loads = look->position > look->resident;
@@ -170,13 +189,15 @@ static int store_next(struct sched *s, struct row *r, const int32_t *tokens, uin
     r->sealed = block == 0;
     if (r->sealed) return 0;
     int computed = i >= r->taken / PAGE_TOKENS;
+    struct prefix_view own;
     for (uint32_t g = 0; g < s->config.groups; g++) {
         if (i < r->span[g].first || i >= r->span[g].end) continue;
         uint32_t *entry = &row_table(s, r, g)[i];
         if (*entry != page[g]) computed = 0;
         *entry = page[g];
     }
-    if (computed && r->own == 0) r->own = block;
+    /* A copy of the own one may have outlived the pages of those before it. */
+    if (computed && (!prefix_get(s->prefix, r->own, &own) || own.index > i)) r->own = block;
     prefix_pin(s->prefix, block);
     prefix_unpin(s->prefix, r->block);
     r->block = block;
@@ -226,13 +247,13 @@ void sched_share_leave(struct sched *s, struct row *r) {
 
 void sched_share_let_go(struct sched *s, struct row *r) {
     prefix_unpin(s->prefix, r->block);
-    r->block = r->own = 0;
+    r->block = 0;
     r->stored = r->taken = 0;
 }
 
 void sched_share_disown(struct sched *s, struct row *r) {
     r->unsound = 1;
-    if (r->own != 0) prefix_remove(s->prefix, r->own);
-    r->own = 0;
+    prefix_remove(s->prefix, r->own);
+    r->own = r->left = 0;
     sched_lead_settle(s, r);
 }

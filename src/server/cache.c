@@ -18,6 +18,10 @@ int cache_read(const json_t *body, struct cache_params *out, cohort_error *err) 
     if (!rc) rc = field_string(body, "cache_salt", COHORT_CACHE_SALT_MAX, &out->salt, err);
     if (!rc) rc = field_string(body, "cache_session_id", COHORT_SESSION_NAME_MAX, &out->session, err);
     if (!rc) rc = field_integer(body, "id_slot", -1, INT32_MAX, &slot, err);
+    if (!rc && !out->cache_prompt && (out->session.bytes || slot >= 0)) {
+        const char *field = out->session.bytes ? "cache_session_id" : "id_slot";
+        return err_set(err, COHORT_E_ARGUMENT, field, "%s keeps state, which \"cache_prompt\": false forbids", field);
+    }
     if (rc || slot < 0) return rc;
     if (out->session.bytes)
         return err_set(err, COHORT_E_ARGUMENT, "id_slot",

@@ -65,6 +65,7 @@ void call_free(struct call *call) {
         server->calls = call->next;
     if (call->next) call->next->prev = call->prev;
     server->calls_open--;
+    server->calls_freed = 1;
     mem_free(call);
 }
 

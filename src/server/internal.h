@@ -39,8 +39,13 @@ struct server {
     struct stored *stored_by_id[STORED_BUCKETS], *stored_by_number[STORED_BUCKETS];
     struct stored *waiting_first, *waiting_last; /* recovered calls without places */
     unsigned loading_n;
+    int places_freed; /* maybe, since all of them were last tried */
+    int calls_freed;  /* since the engine's events were last read */
+    uint64_t stored_lost; /* calls whose further steps could not be written, so far */
     struct reader *readers;
     unsigned readers_n;
+    struct told told[STORED_TOLD]; /* a ring */
+    size_t told_n;
     struct choice *by_id[ID_BUCKETS];
     uint64_t calls_open, calls_started;
     uint64_t replies_open; /* made or owed by a session's job, not all sent */

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "server/journal_internal.h"
 
-enum { PURGE_ROWS = 1000, PURGE_SLICES = 64, EXPIRE_S = 60, COMMAND_OVERHEAD = 128 };
+enum { PURGE_ROWS = 1000, PURGE_SLICES = 64, EXPIRE_S = 60, WELL_S = 10, COMMAND_OVERHEAD = 128 };
 
 static void list_init(struct command_list *list) {
     list->first = NULL;
@@ -74,7 +74,8 @@ static int put_blob(struct journal *j, enum statement which, const struct comman
     return step(j, which);
 }
 
-/* Only a stream that has all its events ends: one with a gap, after a failed write, is made anew at the next start. */
+/* Only a stream that has all its events ends, and no others: one with a gap, after a failed write, is made anew at the
+ * next start. */
 static int end_stream(struct journal *j, struct command *c) {
     sqlite3_stmt *count = j->write[COUNT_EVENTS], *s = j->write[END_STREAM];
     sqlite3_bind_int64(count, 1, (int64_t)c->number);
@@ -97,8 +98,13 @@ static int end_stream(struct journal *j, struct command *c) {
 
 static int number_step(struct journal *j, enum statement which, uint64_t number, int64_t value) {
     sqlite3_bind_int64(j->write[which], 1, (int64_t)number);
-    if (which == TRY_STREAM || which == CUT_NOTES) sqlite3_bind_int64(j->write[which], 2, value);
+    if (which == TRY_STREAM || which == CUT_EVENTS || which == CUT_NOTES) sqlite3_bind_int64(j->write[which], 2, value);
     return step(j, which);
+}
+
+static int cut(struct journal *j, const struct command *c) {
+    int rc = number_step(j, CUT_EVENTS, c->number, (int64_t)c->events);
+    return rc ? rc : number_step(j, CUT_NOTES, c->number, (int64_t)c->n);
 }
 
 static int apply(struct journal *j, struct command *c) {
@@ -114,7 +120,7 @@ static int apply(struct journal *j, struct command *c) {
     case JOURNAL_TRIED:
         return number_step(j, TRY_STREAM, c->number, (int64_t)c->n);
     case JOURNAL_CUT:
-        return number_step(j, CUT_NOTES, c->number, (int64_t)c->n);
+        return cut(j, c);
     case JOURNAL_REMOVE:
         j->purge = 1;
         return number_step(j, REMOVE_STREAM, c->number, 0);
@@ -131,16 +137,22 @@ static int transact(struct journal *j, struct command *first, const struct comma
     return rc;
 }
 
-/* One line when it begins, and one when it is over. */
+/* One line when it begins, and one when it is over: a full disk may take a small write between two that fail. */
 static void tell(struct journal *j, int rc) {
-    if (rc != SQLITE_OK && !j->failing)
-        fprintf(stderr,
-                "cohort: %s cannot be written (%s): new stored calls are refused, and those that run would begin anew "
-                "after a restart\n",
-                j->path, sqlite3_errmsg(j->writing));
-    else if (rc == SQLITE_OK && j->failing)
+    journal_note_damage(j, rc);
+    int64_t now = (int64_t)(clock_us() / 1000000);
+    if (rc != SQLITE_OK) {
+        if (!j->failing)
+            fprintf(stderr,
+                    "cohort: %s cannot be written (%s): new stored calls are refused, and those that run would begin "
+                    "anew after a restart\n",
+                    j->path, sqlite3_errmsg(j->writing));
+        j->failing = 1;
+        j->failed_s = now;
+    } else if (j->failing && now - j->failed_s >= WELL_S) {
         fprintf(stderr, "cohort: %s is written again\n", j->path);
-    j->failing = rc != SQLITE_OK;
+        j->failing = 0;
+    }
 }
 
 static uint64_t bytes_in_use(struct journal *j) {
@@ -212,18 +224,22 @@ static void purge_slice(struct journal *j) {
     if (rc == SQLITE_OK) rc = step(j, COMMIT_BATCH);
     if (rc != SQLITE_OK && !sqlite3_get_autocommit(j->writing)) step(j, ROLLBACK_BATCH);
     if (rc != SQLITE_OK) j->purge = 0; /* with the next end or removal */
+    journal_note_damage(j, rc);
 }
 
-static void count_streams(struct journal *j) {
+/* Returns the highest number of a stream. */
+static uint64_t count_streams(struct journal *j) {
     sqlite3_stmt *s = j->write[COUNT_STREAMS];
+    uint64_t highest = 0;
     if (sqlite3_step(s) == SQLITE_ROW) {
         pthread_mutex_lock(&j->lock);
         j->counts.running = (uint64_t)sqlite3_column_int64(s, 0);
         j->counts.ended = (uint64_t)sqlite3_column_int64(s, 1);
-        if (!j->started) j->next_number = (uint64_t)sqlite3_column_int64(s, 2) + 1;
         pthread_mutex_unlock(&j->lock);
+        highest = (uint64_t)sqlite3_column_int64(s, 2);
     }
     sqlite3_reset(s);
+    return highest;
 }
 
 static void expire_with(struct journal *j, enum statement which, int64_t value) {
@@ -353,11 +369,23 @@ static struct command *command_new(enum journal_kind kind, uint64_t number, cons
     return c;
 }
 
+/* One line a spell: it is over when half of it is written. The lock is held. */
+static void refused(struct journal *j) {
+    j->counts.refused++;
+    if (!j->full)
+        fprintf(stderr,
+                "cohort: more than %d MiB wait to be written to %s: new stored calls are refused, and those that run "
+                "would begin anew after a restart\n",
+                JOURNAL_QUEUE_MAX >> 20, j->path);
+    j->full = 1;
+}
+
 static int queue_command(struct journal *j, struct command *c) {
     if (!c) return COHORT_E_MEMORY;
     size_t bytes = bytes_of(c);
     pthread_mutex_lock(&j->lock);
-    if (j->held_bytes + bytes > JOURNAL_QUEUE_MAX) {
+    if (j->held_bytes >= JOURNAL_QUEUE_MAX) {
+        refused(j);
         pthread_mutex_unlock(&j->lock);
         mem_free(c);
         return COHORT_E_BUSY;
@@ -421,8 +449,12 @@ int journal_tried(struct journal *j, uint64_t number, uint32_t tries) {
     return blob_command(j, JOURNAL_TRIED, number, tries, NULL, 0, 0);
 }
 
-int journal_cut_notes(struct journal *j, uint64_t number, uint64_t n) {
-    return blob_command(j, JOURNAL_CUT, number, n, NULL, 0, 0);
+int journal_cut(struct journal *j, uint64_t number, uint64_t events, uint64_t notes) {
+    struct command *c = command_new(JOURNAL_CUT, number, NULL, 0, NULL, 0);
+    if (!c) return COHORT_E_MEMORY;
+    c->events = events;
+    c->n = notes;
+    return queue_command(j, c);
 }
 
 int journal_remove(struct journal *j, uint64_t number) {
@@ -436,6 +468,7 @@ int journal_next_result(struct journal *j, struct journal_result *out) {
     struct command *c = list_take(&j->results);
     if (c) {
         j->held_bytes -= bytes_of(c);
+        if (j->held_bytes < JOURNAL_QUEUE_MAX / 2) j->full = 0;
     } else {
         uint64_t count;
         ssize_t got = read(j->fd, &count, sizeof count);
@@ -475,7 +508,7 @@ int journal_open(const struct journal_options *options, struct journal **out, co
     j->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int code = j->fd < 0 ? err_set(err, COHORT_E_IO, NULL, "no descriptor for the journal") : journal_db_open(j, err);
     if (!code) {
-        count_streams(j);
+        j->next_number = count_streams(j) + 1;
         j->options.dir = NULL;
         j->started = pthread_create(&j->thread, NULL, writer, j) == 0;
         if (!j->started) code = err_set(err, COHORT_E_MEMORY, NULL, "cannot start the journal's thread");

@@ -30,9 +30,9 @@ enum {
     JOURNAL_COMMIT_MS = 10,          /* what is not urgent waits so long for company, */
     JOURNAL_COMMIT_BYTES = 64 << 10, /* or until there is so much */
     JOURNAL_BATCH_BYTES = 1 << 20,   /* of one transaction, about */
-    JOURNAL_QUEUE_MAX = 64 << 20,    /* bytes that wait to be written; above, commands are refused */
+    JOURNAL_QUEUE_MAX = 64 << 20,    /* bytes that wait to be written, and one command: no more are taken then */
     JOURNAL_BLOB_MAX = 256 << 20,    /* of one blob */
-    JOURNAL_CHECKED_MAX = 256 << 20  /* a file of more bytes is not read whole when it is opened */
+    JOURNAL_CHECKED_MAX = 64 << 20   /* a file of more bytes is not read whole when it is opened */
 };
 #define JOURNAL_BYTES_MAX                                                                                              \
     (UINT64_C(1) << 30) /* of the file: above it the oldest ended streams go; 5/4 of it is the end */
@@ -66,8 +66,9 @@ int journal_note(struct journal *j, uint64_t number, uint64_t n, const void *byt
 int journal_end(struct journal *j, uint64_t number, uint64_t events, int status, const void *result, size_t len);
 /* How often it was tried to go on with it. */
 int journal_tried(struct journal *j, uint64_t number, uint32_t tries);
-/* Drops the notes behind number `n`: they are made anew, maybe in another order. */
-int journal_cut_notes(struct journal *j, uint64_t number, uint64_t n);
+/* Drops the events and notes behind these numbers, which a gap or damage made useless: they are made anew, notes maybe
+ * in another order. */
+int journal_cut(struct journal *j, uint64_t number, uint64_t events, uint64_t notes);
 /* Forgets a stream, running or ended. */
 int journal_remove(struct journal *j, uint64_t number);
 
@@ -89,7 +90,8 @@ int journal_fd(const struct journal *j);
 /* 1: one was taken. 0: none left, and the descriptor is not readable any more. Each command has one, in their order. */
 int journal_next_result(struct journal *j, struct journal_result *out);
 
-/* ---- Reading what is written: any thread; waits for the disk, and for other readers ---- */
+/* ---- Reading what is written: any thread; waits for the disk, and for other readers. E_FILE: damaged; E_IO: another
+ * fault, which may pass ---- */
 struct journal_stream {
     uint64_t number;
     char id[JOURNAL_ID_MAX + 1], owner[JOURNAL_OWNER_MAX + 1];
@@ -119,6 +121,7 @@ int64_t journal_sum(uint64_t number, uint64_t n, const void *bytes, size_t len);
 struct journal_counts {
     uint64_t bytes, ended, running; /* bytes: of the file, in use */
     uint64_t commits, failures;     /* so far */
+    uint64_t refused;               /* commands that found the queue full */
 };
 void journal_get_counts(struct journal *j, struct journal_counts *out);
 

@@ -14,16 +14,25 @@
 
 enum { APPLICATION = 0x636f686a /* "cohj", in the file's header */, BUSY_MS = 2000 };
 
-static const char *const schema =
-    "CREATE TABLE streams(number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,"
-    " state INTEGER NOT NULL, dirty INTEGER NOT NULL DEFAULT 0, tries INTEGER NOT NULL DEFAULT 0,"
-    " begun INTEGER NOT NULL, ended INTEGER, events INTEGER, status INTEGER,"
-    " head BLOB, head_sum INTEGER, body BLOB, body_sum INTEGER, result BLOB, result_sum INTEGER);"
-    "CREATE INDEX streams_ended ON streams(ended) WHERE state = 1;"
-    "CREATE INDEX streams_running ON streams(number) WHERE state = 0;"
-    "CREATE INDEX streams_dirty ON streams(number) WHERE dirty = 1;"
-    "CREATE TABLE events(stream INTEGER, n INTEGER, bytes BLOB, sum INTEGER, PRIMARY KEY(stream, n)) WITHOUT ROWID;"
-    "CREATE TABLE notes(stream INTEGER, n INTEGER, bytes BLOB, sum INTEGER, PRIMARY KEY(stream, n)) WITHOUT ROWID;";
+/* By name, as SQLite lists them. A file with anything else in it is not ours. */
+static const struct {
+    const char *type, *name, *sql;
+} schema[] = {
+    {"table", "events",
+     "CREATE TABLE events(stream INTEGER, n INTEGER, bytes BLOB, sum INTEGER, PRIMARY KEY(stream, n)) WITHOUT ROWID"},
+    {"table", "notes",
+     "CREATE TABLE notes(stream INTEGER, n INTEGER, bytes BLOB, sum INTEGER, PRIMARY KEY(stream, n)) WITHOUT ROWID"},
+    {"index", "sqlite_autoindex_streams_1", NULL}, /* of UNIQUE */
+    {"table", "streams",
+     "CREATE TABLE streams(number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,"
+     " state INTEGER NOT NULL, dirty INTEGER NOT NULL DEFAULT 0, tries INTEGER NOT NULL DEFAULT 0,"
+     " begun INTEGER NOT NULL, ended INTEGER, events INTEGER, status INTEGER,"
+     " head BLOB, head_sum INTEGER, body BLOB, body_sum INTEGER, result BLOB, result_sum INTEGER)"},
+    {"index", "streams_dirty", "CREATE INDEX streams_dirty ON streams(number) WHERE dirty = 1"},
+    {"index", "streams_ended", "CREATE INDEX streams_ended ON streams(ended) WHERE state = 1"},
+    {"index", "streams_running", "CREATE INDEX streams_running ON streams(number) WHERE state = 0"},
+};
+enum { SCHEMA_ENTRIES = sizeof schema / sizeof schema[0] };
 
 const char *const journal_write_sql[WRITE_STATEMENTS] = {
     [INSERT_STREAM] = "INSERT INTO streams(number, id, owner, state, begun, head, head_sum, body, body_sum)"
@@ -35,6 +44,7 @@ const char *const journal_write_sql[WRITE_STATEMENTS] = {
     [END_STREAM] = "UPDATE streams SET state = 1, dirty = 1, ended = ?2, events = ?3, status = ?4, result = ?5,"
                    " result_sum = ?6 WHERE number = ?1 AND state = 0",
     [TRY_STREAM] = "UPDATE streams SET tries = ?2 WHERE number = ?1",
+    [CUT_EVENTS] = "DELETE FROM events WHERE stream = ?1 AND n > ?2",
     [CUT_NOTES] = "DELETE FROM notes WHERE stream = ?1 AND n > ?2",
     [REMOVE_STREAM] = "UPDATE streams SET state = 2, dirty = 1 WHERE number = ?1",
     [FIND_DIRTY] = "SELECT number, state FROM streams WHERE dirty = 1 LIMIT 1",
@@ -93,6 +103,21 @@ static int is_damage(int sqlite_code) {
     return (sqlite_code & 0xff) == SQLITE_CORRUPT || (sqlite_code & 0xff) == SQLITE_NOTADB;
 }
 
+static void mark_path(const struct journal *j, char out[sizeof j->path + 16]) {
+    snprintf(out, sizeof j->path + 16, "%s.suspect", j->path);
+}
+
+int journal_note_damage(const struct journal *j, int sqlite_code) {
+    char path[sizeof j->path + 16];
+    if (!is_damage(sqlite_code)) return 0;
+    mark_path(j, path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) return 1; /* it is there, or nothing can be written */
+    close(fd);
+    fprintf(stderr, "cohort: %s is damaged (%s); the next start sets it aside\n", j->path, sqlite3_errstr(sqlite_code));
+    return 1;
+}
+
 static int number_of(sqlite3 *db, const char *sql, int64_t *out) {
     sqlite3_stmt *statement = NULL;
     int rc = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
@@ -116,40 +141,74 @@ static int check(sqlite3 *db) {
 static int create(sqlite3 *db) {
     char numbers[96];
     int rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-    if (rc == SQLITE_OK) rc = sqlite3_exec(db, schema, NULL, NULL, NULL);
+    for (int i = 0; i < SCHEMA_ENTRIES && rc == SQLITE_OK; i++)
+        if (schema[i].sql) rc = sqlite3_exec(db, schema[i].sql, NULL, NULL, NULL);
     snprintf(numbers, sizeof numbers, "PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT", APPLICATION,
              JOURNAL_FORMAT);
     if (rc == SQLITE_OK) rc = sqlite3_exec(db, numbers, NULL, NULL, NULL);
     return rc;
 }
 
+static int same(const char *text, const char *expected) {
+    return text && expected ? strcmp(text, expected) == 0 : text == expected;
+}
+
+/* *entries: how many of ours are there. Anything else is damage. */
+static int compare_schema(sqlite3 *db, int *entries) {
+    sqlite3_stmt *s = NULL;
+    int rc = sqlite3_prepare_v2(db, "SELECT type, name, sql FROM sqlite_schema ORDER BY name", -1, &s, NULL);
+    if (rc == SQLITE_OK) rc = sqlite3_step(s);
+    for (*entries = 0; rc == SQLITE_ROW; rc = sqlite3_step(s)) {
+        int i = (*entries)++;
+        if (i >= SCHEMA_ENTRIES || !same((const char *)sqlite3_column_text(s, 0), schema[i].type) ||
+            !same((const char *)sqlite3_column_text(s, 1), schema[i].name) ||
+            !same((const char *)sqlite3_column_text(s, 2), schema[i].sql))
+            break;
+    }
+    sqlite3_finalize(s);
+    return rc == SQLITE_DONE ? SQLITE_OK : rc == SQLITE_ROW ? SQLITE_CORRUPT : rc;
+}
+
 /* What the file is. *newer: its format, if this program does not know it. */
 static int recognise(sqlite3 *db, int64_t *newer) {
-    int64_t application = 0, version = 0, tables = 0, pages = 0;
+    int64_t application = 0, version = 0, pages = 0;
+    int entries = 0;
     int rc = number_of(db, "PRAGMA application_id", &application);
     if (rc == SQLITE_OK) rc = number_of(db, "PRAGMA user_version", &version);
-    if (rc == SQLITE_OK) rc = number_of(db, "SELECT count(*) FROM sqlite_schema", &tables);
     if (rc == SQLITE_OK) rc = number_of(db, "PRAGMA page_count", &pages);
+    if (rc == SQLITE_OK && application == APPLICATION && version > JOURNAL_FORMAT) {
+        *newer = version;
+        return SQLITE_OK;
+    }
+    if (rc == SQLITE_OK) rc = compare_schema(db, &entries);
     if (rc != SQLITE_OK) return rc;
-    if (tables == 0) return create(db);
-    if (application != APPLICATION) return SQLITE_NOTADB;
-    if (version > JOURNAL_FORMAT) *newer = version;
-    if (version > JOURNAL_FORMAT || pages > JOURNAL_CHECKED_MAX / 4096) return SQLITE_OK;
-    return check(db);
+    if (entries == 0 && application == 0 && version == 0) return create(db);
+    if (entries != SCHEMA_ENTRIES || application != APPLICATION || version != JOURNAL_FORMAT) return SQLITE_NOTADB;
+    return pages > JOURNAL_CHECKED_MAX / 4096 ? SQLITE_OK : check(db);
+}
+
+/* Nothing that a file might bring along is run. */
+static void guard(sqlite3 *db) {
+    sqlite3_extended_result_codes(db, 1);
+    sqlite3_busy_timeout(db, BUSY_MS);
+    sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 0);
+    sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
+    sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
 }
 
 static int open_writing(struct journal *j, int64_t *newer) {
     int rc =
         sqlite3_open_v2(j->path, &j->writing, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
     if (rc != SQLITE_OK) return rc;
-    sqlite3_extended_result_codes(j->writing, 1);
-    sqlite3_busy_timeout(j->writing, BUSY_MS);
-    rc = sqlite3_exec(j->writing,
-                      "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA journal_mode = WAL;"
-                      "PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 16777216",
-                      NULL, NULL, NULL);
+    guard(j->writing);
+    rc = sqlite3_exec(j->writing, "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0; PRAGMA synchronous = FULL", NULL,
+                      NULL, NULL);
     if (rc == SQLITE_OK) rc = recognise(j->writing, newer);
-    if (rc != SQLITE_OK || *newer) return rc;
+    if (rc != SQLITE_OK || *newer) return rc; /* one of a newer format is left as it is */
+    rc = sqlite3_exec(j->writing, "PRAGMA journal_mode = WAL; PRAGMA journal_size_limit = 16777216", NULL, NULL, NULL);
+    if (rc != SQLITE_OK) return rc;
     char limit[64];
     int64_t page = 4096;
     rc = number_of(j->writing, "PRAGMA page_size", &page);
@@ -164,8 +223,9 @@ static int open_writing(struct journal *j, int64_t *newer) {
 static int open_reading(struct journal *j) {
     int rc = sqlite3_open_v2(j->path, &j->reading, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
     if (rc != SQLITE_OK) return rc;
-    sqlite3_busy_timeout(j->reading, BUSY_MS);
-    rc = sqlite3_exec(j->reading, "PRAGMA trusted_schema = OFF; PRAGMA query_only = 1", NULL, NULL, NULL);
+    guard(j->reading);
+    rc = sqlite3_exec(j->reading, "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0; PRAGMA query_only = 1", NULL,
+                      NULL, NULL);
     for (int i = 0; i < READ_STATEMENTS && rc == SQLITE_OK; i++)
         rc = sqlite3_prepare_v3(j->reading, read_sql[i], -1, SQLITE_PREPARE_PERSISTENT, &j->read[i], NULL);
     return rc;
@@ -191,7 +251,7 @@ static int failed(struct journal *j, int rc, cohort_error *err) {
 /* The file, and what SQLite keeps beside it. */
 static int move_aside(struct journal *j, cohort_error *err) {
     static const char *const parts[] = {"", "-wal", "-shm"};
-    char from[sizeof j->path + 8], to[sizeof j->path + 48];
+    char from[sizeof j->path + 16], to[sizeof j->path + 48];
     long long now = (long long)time(NULL);
     for (int i = 0; i < 3; i++) {
         snprintf(from, sizeof from, "%s%s", j->path, parts[i]);
@@ -200,6 +260,8 @@ static int move_aside(struct journal *j, cohort_error *err) {
             return err_set(err, COHORT_E_IO, "state-dir", "%.200s is damaged and cannot be moved aside: %s", j->path,
                            strerror(errno));
     }
+    mark_path(j, from);
+    unlink(from);
     fprintf(stderr, "cohort: %s is damaged; it was moved to %s.damaged-%lld, and a new one is begun\n", j->path,
             j->path, now);
     return 0;
@@ -211,7 +273,7 @@ static int take_lock(struct journal *j, const char *dir, cohort_error *err) {
         return err_set(err, COHORT_E_IO, "state-dir", "the state directory %.200s cannot be made: %s", dir,
                        strerror(errno));
     snprintf(path, sizeof path, "%s/journal.lock", dir);
-    j->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    j->lock_fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (j->lock_fd < 0) return err_set(err, COHORT_E_IO, "state-dir", "%.200s: %s", path, strerror(errno));
     if (flock(j->lock_fd, LOCK_EX | LOCK_NB) == 0) return 0;
     return err_set(err, errno == EWOULDBLOCK ? COHORT_E_BUSY : COHORT_E_IO, "state-dir",
@@ -219,27 +281,45 @@ static int take_lock(struct journal *j, const char *dir, cohort_error *err) {
                    errno == EWOULDBLOCK ? "another server uses it" : strerror(errno));
 }
 
-/* Streams hold what people asked: for nobody else's eyes. */
-static void make_private(const struct journal *j) {
-    int fd = open(j->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd >= 0) close(fd);
+/* Streams hold what people asked: for nobody else's eyes. SQLite opens by path; what it opens is no link. */
+static int make_file(const struct journal *j, cohort_error *err) {
+    static const char *const parts[] = {"", "-wal", "-shm"};
+    for (int i = 0; i < 3; i++) {
+        char path[sizeof j->path + 8];
+        snprintf(path, sizeof path, "%s%s", j->path, parts[i]);
+        int fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (i == 0 ? O_CREAT : 0), 0600);
+        if (fd < 0 && !(i > 0 && errno == ENOENT))
+            return err_set(err, COHORT_E_IO, "state-dir", "%.200s cannot be opened: %s", path, strerror(errno));
+        if (fd >= 0) close(fd);
+    }
+    return 0;
+}
+
+/* While the server ran, SQLite came upon damage, which the check that is made here may not see, or not be made. */
+static int was_marked(const struct journal *j) {
+    char path[sizeof j->path + 16];
+    mark_path(j, path);
+    return access(path, F_OK) == 0;
+}
+
+static int open_file(struct journal *j, int64_t *newer, int *rc, cohort_error *err) {
+    int code = make_file(j, err);
+    *rc = code || was_marked(j) ? SQLITE_CORRUPT : open_writing(j, newer);
+    if (code || !is_damage(*rc)) return code;
+    close_connections(j);
+    if ((code = move_aside(j, err)) != 0 || (code = make_file(j, err)) != 0) return code;
+    *rc = open_writing(j, newer);
+    return 0;
 }
 
 int journal_db_open(struct journal *j, cohort_error *err) {
     const char *dir = j->options.dir;
     if (snprintf(j->path, sizeof j->path - 64, "%s/journal.db", dir) >= (int)sizeof j->path - 64)
         return err_set(err, COHORT_E_ARGUMENT, "state-dir", "the path of the state directory is too long");
-    int code = take_lock(j, dir, err);
-    if (code) return code;
     int64_t newer = 0;
-    make_private(j);
-    int rc = open_writing(j, &newer);
-    if (is_damage(rc)) {
-        close_connections(j);
-        if ((code = move_aside(j, err)) != 0) return code;
-        make_private(j);
-        rc = open_writing(j, &newer);
-    }
+    int rc = SQLITE_OK, code = take_lock(j, dir, err);
+    if (!code) code = open_file(j, &newer, &rc, err);
+    if (code) return code;
     if (newer) {
         close_connections(j);
         return err_set(err, COHORT_E_UNSUPPORTED, "state-dir",

@@ -12,7 +12,7 @@ struct command {
     struct command *next;
     enum journal_kind kind;
     int urgent, status, code;
-    uint64_t number, n;
+    uint64_t number, n, events; /* events: of a cut */
     size_t first_len, second_len; /* begin: head and body; else the blob, and nothing */
     int has_blob;
     char id[JOURNAL_ID_MAX + 1], owner[JOURNAL_OWNER_MAX + 1];
@@ -30,6 +30,7 @@ enum statement {
     COUNT_EVENTS,
     END_STREAM,
     TRY_STREAM,
+    CUT_EVENTS,
     CUT_NOTES,
     REMOVE_STREAM,
     FIND_DIRTY,
@@ -74,6 +75,7 @@ struct journal {
     size_t waiting_bytes; /* in the queue: says when a batch is due */
     size_t held_bytes;    /* in the queue, being written, and results not taken */
     int urgent, closing;
+    int full; /* commands were refused; told on stderr */
     uint64_t due_us; /* when the oldest in the queue has waited enough */
     struct journal_counts counts;
     int fd;
@@ -81,7 +83,8 @@ struct journal {
     pthread_t thread;
 
     /* the thread's */
-    int failing;          /* the last write did; told on stderr */
+    int failing;          /* told on stderr, and not over yet */
+    int64_t failed_s;     /* the last write that did */
     int purge;            /* something may be left to purge */
     int64_t expired_s;    /* when was last looked for streams that are too old */
     uint64_t next_number; /* the commanding thread's */
@@ -95,5 +98,7 @@ int journal_db_open(struct journal *j, cohort_error *err);
 void journal_db_close(struct journal *j);
 /* 1: another process's or the disk's doing: whatever is tried next fails, too. */
 int journal_is_disk_error(int sqlite_code);
+/* 1 if the code says so: the next opening sets the file aside. Any thread. */
+int journal_note_damage(const struct journal *j, int sqlite_code);
 
 #endif

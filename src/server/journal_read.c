@@ -16,8 +16,10 @@ static void end(struct journal *j, sqlite3_stmt *statement) {
     pthread_mutex_unlock(&j->read_lock);
 }
 
+/* E_FILE if it is damage, which does not pass. */
 static int failed(struct journal *j, cohort_error *err) {
-    return err_set(err, COHORT_E_IO, "state-dir", "the journal cannot be read: %s", sqlite3_errmsg(j->reading));
+    int code = journal_note_damage(j, sqlite3_errcode(j->reading)) ? COHORT_E_FILE : COHORT_E_IO;
+    return err_set(err, code, "state-dir", "the journal cannot be read: %s", sqlite3_errmsg(j->reading));
 }
 
 static void copy_text(char *to, size_t size, sqlite3_stmt *statement, int column) {

@@ -185,10 +185,14 @@ static int stored(struct server *server, struct buf *out) {
     journal_get_counts(server->journal, &m);
     int rc = gauge(out, "stored_calls_unfinished", "Stored calls that wait or run.", m.running);
     if (!rc) rc = gauge(out, "stored_calls_ended", "Stored calls that ended and are kept.", m.ended);
+    if (!rc)
+        rc = counter(out, "stored_calls_lost_total", "Stored calls that a restart would make again from an earlier step.",
+                     server->stored_lost);
     if (!rc) rc = gauge(out, "stored_readers", "Connections that follow stored calls.", server->readers_n);
     if (!rc) rc = gauge(out, "journal_bytes", "Bytes of the journal that are in use.", m.bytes);
     if (!rc) rc = counter(out, "journal_commits_total", "Commits of the journal.", m.commits);
     if (!rc) rc = counter(out, "journal_failures_total", "Commits that failed.", m.failures);
+    if (!rc) rc = counter(out, "journal_refused_total", "Writes refused because too much waits.", m.refused);
     return rc;
 }
 

@@ -157,20 +157,21 @@ static void batch_was_read(struct pool_job *job) {
         feed(r);
 }
 
-static void send_from_batch(struct reader *r) {
+static int send_from_batch(struct reader *r) {
     uint32_t len;
     memcpy(&len, r->batch.data + r->batch_at, sizeof len);
-    sink_event(&r->sink, ++r->at, r->batch.data + r->batch_at + sizeof len, len);
+    int rc = sink_event(&r->sink, ++r->at, r->batch.data + r->batch_at + sizeof len, len);
     r->batch_at += sizeof len + len;
-    if (r->batch_at < r->batch.len) return;
+    if (r->batch_at < r->batch.len) return rc;
     buf_free(&r->batch);
     r->batch_at = 0;
+    return rc;
 }
 
-static void send_from_log(struct reader *r) {
+static int send_from_log(struct reader *r) {
     size_t len;
     const char *bytes = stored_event(r->stored, ++r->at, &len);
-    sink_event(&r->sink, r->at, bytes, len);
+    return sink_event(&r->sink, r->at, bytes, len);
 }
 
 static void was_streamed(cohort_error *err) {
@@ -183,11 +184,23 @@ static void read_result(struct pool_job *job) {
     journal_part(r->server->journal, r->number, JOURNAL_RESULT, &r->batch, &r->error);
 }
 
+/* The end of a stream that broke has no number, so whoever reconnects by itself asks for it again. */
+static int was_told(const struct reader *r) {
+    for (size_t i = 0; i < STORED_TOLD; i++)
+        if (r->server->told[i].number == r->number && r->server->told[i].at == r->at) return 1;
+    return 0;
+}
+
+static void note_told(const struct reader *r) {
+    if (!was_told(r)) r->server->told[r->server->told_n++ % STORED_TOLD] = (struct told){r->number, r->at};
+}
+
 /* `result` as the one body, or as the end of a stream that broke. */
 static void send_result(struct reader *r, int status, const struct buf *result) {
     if (r->whole) {
         sink_json(&r->sink, status & STORED_STATUS, result->data, result->len);
     } else {
+        note_told(r);
         sink_event(&r->sink, 0, result->data, result->len);
         sink_end_stream(&r->sink);
     }
@@ -242,12 +255,13 @@ static void feed(struct reader *r) {
         feed_whole(r);
         return;
     }
-    while (sink_unsent(&r->sink) < SERVER_OUTPUT_MAX) {
+    int rc = 0;
+    while (!rc && sink_unsent(&r->sink) < SERVER_OUTPUT_MAX) {
         const struct stored *s = r->stored;
         if (r->batch_at < r->batch.len) {
-            send_from_batch(r);
+            rc = send_from_batch(r);
         } else if (s && r->at >= s->base && r->at < s->events_n) {
-            send_from_log(r);
+            rc = send_from_log(r);
         } else if (s && r->at >= s->events_n && s->state != STORED_ENDED) {
             return;
         } else if (r->at < (s ? s->events_n : r->stream.events)) {
@@ -258,6 +272,7 @@ static void feed(struct reader *r) {
             return;
         }
     }
+    if (rc) sink_hang_up(&r->sink); /* an event that could not be sent is not left out: the client asks again */
 }
 
 void readers_feed(struct stored *s) {
@@ -297,8 +312,8 @@ void readers_cut(struct stored *s, const cohort_error *error) {
 /* Everything that was to be sent was sent, and is known: what reconnects by itself shall stop (204). */
 static int is_over(const struct reader *r) {
     const struct stored *s = r->stored;
-    if (r->whole || (s ? s->status : r->stream.status) & STORED_BROKEN) return 0;
-    return s ? s->state == STORED_ENDED && r->at >= s->events_n : r->at >= r->stream.events;
+    if (r->whole || (s && s->state != STORED_ENDED) || r->at < (s ? s->events_n : r->stream.events)) return 0;
+    return !((s ? s->status : r->stream.status) & STORED_BROKEN) || was_told(r);
 }
 
 static void begin(struct reader *r) {
@@ -437,6 +452,17 @@ static int is_id(const char *id) {
            strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == len;
 }
 
+/* Tenants share what connections there may be, so that nobody's keep the others out. */
+static int owner_has_share(const struct server *server, const char *owner) {
+    size_t tenants, n = 0;
+    server_tenants(server, &tenants);
+    size_t share = STORED_ALL_READERS_MAX / (tenants ? tenants : 1);
+    if (share < STORED_READERS_MAX) share = STORED_READERS_MAX;
+    if (server->readers_n < share) return 0;
+    for (const struct reader *r = server->readers; r; r = r->next) n += strcmp(r->owner, owner) == 0;
+    return n >= share;
+}
+
 void readers_route(struct server *server, struct evhttp_request *http, uint32_t tenant, const char *id) {
     cohort_error error = {0};
     const char *owner = stored_owner(server, tenant);
@@ -444,7 +470,7 @@ void readers_route(struct server *server, struct evhttp_request *http, uint32_t 
     int rc = 0;
     if (!server->journal || !is_id(id))
         rc = err_set(&error, COHORT_E_NOT_FOUND, NULL, "no such stream");
-    else if (server->readers_n >= STORED_ALL_READERS_MAX)
+    else if (server->readers_n >= STORED_ALL_READERS_MAX || owner_has_share(server, owner))
         rc = err_set(&error, COHORT_E_BUSY, NULL, "too many connections follow streams");
     else if (!(r = reader_new(server, id, owner)))
         rc = err_set(&error, COHORT_E_MEMORY, NULL, "no memory for the connection");

@@ -11,7 +11,12 @@
 #include "base/mem.h"
 #include "server/internal.h"
 #include "server/notes.h"
+#include "server/readers.h"
 #include "server/stored.h"
+
+enum { AGAIN_S = 1 };
+
+static int64_t now_s(void) { return (int64_t)(clock_us() / 1000000); }
 
 /* ---- the list ---- */
 
@@ -61,12 +66,22 @@ static int add_unfinished(void *user, const struct journal_stream *stream) {
     return 0;
 }
 
+static void cannot_be_read(int code, cohort_error *err) {
+    err_set(err, code, NULL,
+            code == COHORT_E_MEMORY ? "no memory for the call" : "what the journal has of the call cannot be read");
+}
+
+/* Without memory the text is not at fault. */
+static int code_of(const json_error_t *why) {
+    return json_error_code(why) == json_error_out_of_memory ? COHORT_E_MEMORY : COHORT_E_FILE;
+}
+
 static int parse_head(struct stored *s, const json_t *head) {
     const char *path = json_string_value(json_object_get(head, "path"));
     const char *identity = json_string_value(json_object_get(head, "identity"));
     const char *model = json_string_value(json_object_get(head, "model"));
     json_int_t choices = json_integer_value(json_object_get(head, "choices"));
-    if (!path || !identity || !model || choices < 1 || choices > SERVER_CHOICES_MAX) return -1;
+    if (!path || !identity || !model || choices < 1 || choices > SERVER_CHOICES_MAX) return COHORT_E_FILE;
     s->head.dialect = strcmp(path, dialect_chat.path) == 0          ? &dialect_chat
                       : strcmp(path, dialect_completions.path) == 0 ? &dialect_completions
                                                                     : NULL;
@@ -76,15 +91,17 @@ static int parse_head(struct stored *s, const json_t *head) {
     s->head.context = (uint32_t)json_integer_value(json_object_get(head, "context"));
     s->head.kv_tokens = (uint64_t)json_integer_value(json_object_get(head, "kv_tokens"));
     snprintf(s->head.identity, sizeof s->head.identity, "%s", identity);
-    return !s->head.dialect || buf_adds(&s->model_name, model);
+    buf_clear(&s->model_name);
+    return s->head.dialect ? buf_adds(&s->model_name, model) : COHORT_E_FILE;
 }
 
 static void read_head(struct stored *s) {
     struct buf text = {0};
     if (journal_part(s->server->journal, s->number, JOURNAL_HEAD, &text, &s->verdict) == 0) {
-        json_t *head = json_loadb(text.data, text.len, 0, NULL);
-        if (parse_head(s, head) != 0)
-            err_set(&s->verdict, COHORT_E_FILE, NULL, "what the journal has of the call cannot be read");
+        json_error_t why;
+        json_t *head = json_loadb(text.data, text.len, 0, &why);
+        int rc = head ? parse_head(s, head) : code_of(&why);
+        if (rc) cannot_be_read(rc, &s->verdict);
         json_decref(head);
     }
     buf_free(&text);
@@ -110,7 +127,7 @@ static void listed(struct pool_job *job) {
         stored_list(s);
     }
     mem_free(listing);
-    recover_kick(server);
+    recover_look(server);
 }
 
 void recover_start(struct server *server) {
@@ -183,6 +200,7 @@ struct load {
     struct pool_job job; /* first member */
     struct stored *s;
     uint32_t tenant;
+    int again; /* only the head was read */
     json_t *body;
     struct buf note; /* of its own, for the alignment */
 };
@@ -221,17 +239,26 @@ static void read_call(struct pool_job *job) {
     struct stored *s = load->s;
     struct journal *journal = s->server->journal;
     struct buf body = {0};
+    json_error_t why;
+    if (stored_fault_passes(s->verdict.code)) { /* it was not read well: its head comes first */
+        s->verdict = (cohort_error){0};
+        load->again = 1;
+        read_head(s);
+        return;
+    }
     int rc = journal_events(journal, s->number, 1, count_event, s, &s->verdict);
     if (s->verdict.code) return;
     rc = journal_part(journal, s->number, JOURNAL_BODY, &body, &s->verdict);
     if (!rc) rc = stored_make_lanes(s, s->head.choices, &s->verdict);
     if (!rc) rc = journal_notes(journal, s->number, 1, add_note, load, &s->verdict);
     if (rc > 0) rc = 0;
-    if (!rc) load->body = json_loadb(body.data ? body.data : "", body.len, SERVER_JSON_FLAGS, NULL);
+    if (!rc) {
+        load->body = json_loadb(body.data ? body.data : "", body.len, SERVER_JSON_FLAGS, &why);
+        if (!load->body) rc = code_of(&why);
+    }
     buf_free(&body);
     buf_free(&load->note);
-    if (!s->verdict.code && (rc || !load->body))
-        err_set(&s->verdict, rc ? rc : COHORT_E_FILE, NULL, "what the journal has of the call cannot be read");
+    if (!s->verdict.code && rc) cannot_be_read(rc, &s->verdict);
 }
 
 /* "As many tokens as there is room for" is another number with another room. */
@@ -267,35 +294,69 @@ static int make_call(struct stored *s, uint32_t tenant, json_t *body, cohort_err
     return same_room(s, call, err);
 }
 
+static void look(struct server *server);
+
+/* It waits again: for a fault to pass, or for the next start. Its readers stay, unless the server ends. */
+static void wait_again(struct stored *s, int64_t seconds) {
+    stored_reset(s);
+    s->state = STORED_WAITING;
+    s->again_s = seconds ? now_s() + seconds : 0;
+    link_last(s);
+}
+
+static void go_on(struct stored *s) {
+    struct journal *journal = s->server->journal;
+    s->state = STORED_STARTING;
+    journal_tried(journal, s->number, ++s->tries);
+    if (journal_cut(journal, s->number, s->before_n, s->notes_n) != 0) stored_lose(s);
+    call_submit(s->call);
+}
+
+static void end_for_good(struct stored *s, const cohort_error *error) {
+    if (journal_cut(s->server->journal, s->number, s->before_n, INT64_MAX) != 0) stored_lose(s);
+    stored_fail(s, error);
+}
+
 static void call_was_read(struct pool_job *job) {
     struct load *load = (struct load *)job;
     struct stored *s = load->s;
     struct server *server = s->server;
     uint32_t tenant = load->tenant;
     json_t *body = load->body;
+    cohort_error error = s->verdict;
+    int again = load->again || server->draining;
     mem_free(load);
     server->loading_n--;
     if (server->stopping || s->forgotten) {
         json_decref(body);
         give_tickets_back(s);
+        readers_cut(s, NULL);
         stored_free(s);
         return;
     }
-    cohort_error error = s->verdict;
-    if (!error.code)
+    if (!error.code && !again)
         make_call(s, tenant, body, &error);
     else
         json_decref(body);
     give_tickets_back(s);
-    if (error.code) {
-        stored_fail(s, &error);
+    if (again || stored_fault_passes(error.code))
+        wait_again(s, error.code ? AGAIN_S : 0);
+    else if (error.code)
+        end_for_good(s, &error);
+    else
+        go_on(s);
+    look(server);
+}
+
+void recover_submitted(struct stored *s, const cohort_error *error) {
+    if (stored_fault_passes(error->code)) {
+        s->tries--; /* it was not the call that ended a server */
+        wait_again(s, AGAIN_S);
+    } else if (error->code) {
+        stored_fail(s, error);
     } else {
-        s->state = STORED_STARTING;
-        journal_tried(server->journal, s->number, ++s->tries);
-        if (journal_cut_notes(server->journal, s->number, s->notes_n) != 0) s->lost = 1;
-        call_submit(s->call);
+        stored_run(s);
     }
-    recover_kick(server);
 }
 
 static int load_call(struct stored *s, uint32_t tenant) {
@@ -312,12 +373,18 @@ static int load_call(struct stored *s, uint32_t tenant) {
     return 0;
 }
 
-void recover_kick(struct server *server) {
+/* Looks through those that wait, from the oldest on. Each try that finds no place counts as a refusal, and one for
+ * several choices keeps places from others for a moment: so nothing is tried again until `places_freed`. */
+static void look(struct server *server) {
     uint8_t busy[COHORT_TENANTS_MAX] = {0}; /* no places: the others' calls do not wait for that */
-    if (!server->waiting_first || server->draining || server->stopping || !server->engine) return;
-    for (struct stored *s = server->waiting_first, *next; s && server->loading_n < STORED_LOADING_MAX; s = next) {
+    int64_t now = now_s();
+    if (!server->waiting_first || !server->places_freed || server->draining || server->stopping || !server->engine)
+        return;
+    for (struct stored *s = server->waiting_first, *next; s; s = next) {
         uint32_t tenant = 0;
         next = s->wait_next;
+        if (server->loading_n >= STORED_LOADING_MAX) return;
+        if (s->again_s > now) continue;
         int rc = judge(s, &tenant, &s->verdict) ? 0 : busy[tenant] ? COHORT_E_BUSY : reserve(s, tenant);
         if (rc) busy[tenant] = 1;
         if (!rc && load_call(s, tenant) != 0) {
@@ -325,6 +392,12 @@ void recover_kick(struct server *server) {
             return;
         }
     }
+    server->places_freed = 0; /* all were asked */
+}
+
+void recover_look(struct server *server) {
+    server->places_freed = 1;
+    look(server);
 }
 
 void recover_close(struct server *server) {

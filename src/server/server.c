@@ -293,6 +293,8 @@ static void on_engine(evutil_socket_t fd, short what, void *argument) {
             struct choice *choice = map_find(server, ids[i]);
             if (choice) call_pump(choice->call);
         }
+    if (server->calls_freed) recover_look(server);
+    server->calls_freed = 0;
 }
 
 static void on_attached(evutil_socket_t fd, short what, void *argument) {

@@ -116,15 +116,18 @@ static void on_sent(struct evhttp_connection *connection, void *argument) {
     sink->drained(sink);
 }
 
-static void send_raw(struct sink *sink, const char *bytes, size_t len) {
+static int send_raw(struct sink *sink, const char *bytes, size_t len) {
     struct evbuffer *chunk = evbuffer_new();
-    if (!chunk) return;
-    evbuffer_add(chunk, bytes, len);
+    if (!chunk || evbuffer_add(chunk, bytes, len) != 0) {
+        if (chunk) evbuffer_free(chunk);
+        return COHORT_E_MEMORY;
+    }
     if (sink_unsent(sink) == 0) sink->drained_s = now_s();
     evhttp_send_reply_chunk_with_cb(sink->http, chunk, on_sent, sink);
     evbuffer_free(chunk);
     stop_reading(sink);
     sink->last_write_s = now_s();
+    return 0;
 }
 
 int sink_event(struct sink *sink, uint64_t id, const char *data, size_t len) {
@@ -132,7 +135,7 @@ int sink_event(struct sink *sink, uint64_t id, const char *data, size_t len) {
     int rc = id ? buf_addf(&frame, "id: %llu\ndata: ", (unsigned long long)id) : buf_adds(&frame, "data: ");
     if (!rc) rc = buf_add(&frame, data, len);
     if (!rc) rc = buf_adds(&frame, "\n\n");
-    if (!rc) send_raw(sink, frame.data, frame.len);
+    if (!rc) rc = send_raw(sink, frame.data, frame.len);
     buf_free(&frame);
     return rc;
 }

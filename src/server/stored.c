@@ -123,6 +123,19 @@ static void drop_call(struct stored *s) {
     call_free(call);
 }
 
+void stored_reset(struct stored *s) {
+    drop_call(s);
+    free_lanes(s);
+    buf_free(&s->log);
+    s->log.max = SERVER_RESULT_BYTES_MAX;
+    buf_free(&s->ends);
+    buf_free(&s->result);
+    s->turn = s->ended_n = 0;
+    s->base = s->events_n = s->events_safe = s->notes_n = s->notes_safe = s->before_n = 0;
+    s->before_sum = s->sum = 0;
+    s->lost = 0;
+}
+
 void stored_call_gone(struct stored *s) {
     /* Nobody was told of it yet, so nobody may find it. */
     if (!s->recovered && s->state == STORED_STARTING && s->number) journal_remove(s->server->journal, s->number);
@@ -224,10 +237,7 @@ void stored_submitted(struct stored *s, const cohort_error *error) {
         s->lanes[i].resume = NULL;
     }
     if (s->recovered) {
-        if (why.code)
-            stored_fail(s, &why);
-        else
-            stored_run(s);
+        recover_submitted(s, &why);
         return;
     }
     if (!why.code) begin(s, &why);
@@ -269,18 +279,18 @@ static void take_result(struct stored *s, const struct journal_result *r) {
         return;
     case JOURNAL_EVENT:
         if (r->code)
-            s->lost = 1;
+            stored_lose(s);
         else if (!s->lost)
             s->events_safe = r->n;
         break;
     case JOURNAL_NOTE:
         if (r->code)
-            s->lost = 1;
+            stored_lose(s);
         else if (!s->lost)
             s->notes_safe = r->n;
         break;
     case JOURNAL_END:
-        s->lost |= r->code != 0;
+        if (r->code) stored_lose(s);
         s->settled = 1;
         stored_maybe_free(s);
         return;
@@ -300,7 +310,6 @@ void stored_on_journal(evutil_socket_t fd, short what, void *argument) {
         struct stored *s = find_number(server, result.number);
         if (s) take_result(s, &result);
     }
-    recover_kick(server);
 }
 
 /* A disk that does not answer is one that failed. */
@@ -310,10 +319,11 @@ static void check_commit(struct stored *s, int64_t now) {
     if (s->state == STORED_STARTING && !s->recovered) {
         refuse(s, COHORT_E_IO);
     } else if (s->state == STORED_RUNNING) {
-        s->lost = 1;
+        stored_lose(s);
         stored_pump(s);
     } else if (s->state == STORED_ENDED) {
-        s->lost = s->settled = 1;
+        stored_lose(s);
+        s->settled = 1;
         stored_maybe_free(s);
     }
 }
@@ -330,7 +340,7 @@ void stored_tick(struct server *server, int64_t now) {
                 check_commit(s, now);
         }
     readers_tick(server, now);
-    recover_kick(server);
+    recover_look(server);
 }
 
 void stored_close(struct server *server) {

@@ -26,15 +26,20 @@
 enum {
     STORED_LOG_KEEP = 256 << 10, /* bytes of written events that stay in memory for readers */
     STORED_READERS_MAX = 16,     /* of one stream */
-    STORED_ALL_READERS_MAX = 4096,
+    STORED_ALL_READERS_MAX = 4096, /* of these each tenant has an equal share, at least one stream's */
     STORED_LOADING_MAX = 4, /* recovered calls that are read from the journal at one time */
     STORED_TRIES_MAX = 20,  /* starts that a call is taken up again in, without a step ahead */
     STORED_COMMIT_S = 20,   /* a disk that takes longer for a commit counts as failed */
     STORED_BUCKETS = 1024,
+    STORED_TOLD = 256, /* ends of broken streams of which is known that they were told */
     /* A bit beside the status of a call that failed after it was taken up again: nobody knows how many events its
      * clients were told before the crash, so the error has no number, and whoever asks is told it. */
     STORED_BROKEN = 1 << 12,
     STORED_STATUS = STORED_BROKEN - 1
+};
+
+struct told {
+    uint64_t number, at; /* of the stream; behind which event */
 };
 
 /* What one choice has said and its turn has not come for. */
@@ -68,6 +73,7 @@ struct stored {
     struct buf model_name; /* recovered */
     int recovered, forgotten, lost;
     uint32_t tries;
+    int64_t again_s;       /* recovered: not taken up before; 0: at any time */
     int64_t waits_since_s; /* for a commit; 0: for none */
 
     struct lane *lanes; /* of each choice */
@@ -121,10 +127,18 @@ struct stored *stored_find(struct server *server, const char *id, const char *ow
 /* Without readers and with all of it in the journal it goes. */
 void stored_maybe_free(struct stored *s);
 
+/* A fault that passes: no memory, a disk or an engine that does not answer. A recovered call is acknowledged, so it is
+ * not ended by one. */
+static inline int stored_fault_passes(int code) {
+    return code == COHORT_E_CLOSED || code == COHORT_E_BUSY || code == COHORT_E_MEMORY || code == COHORT_E_IO;
+}
+
 /* Parts that recovery uses. */
+void stored_reset(struct stored *s); /* drops the call and what was made of it: it begins anew */
 struct stored *stored_new(struct server *server, const char *id, const char *owner);
 void stored_free(struct stored *s);
 void stored_list(struct stored *s); /* into the tables: it has its number */
+void stored_lose(struct stored *s); /* the journal does not have what follows */
 int stored_make_lanes(struct stored *s, size_t n, cohort_error *err);
 const char *stored_owner(const struct server *server, uint32_t tenant);
 

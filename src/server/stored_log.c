@@ -9,6 +9,7 @@
 #include "server/internal.h"
 #include "server/notes.h"
 #include "server/readers.h"
+#include "server/recover.h"
 #include "server/stored.h"
 
 enum { QUEUE_KEEP = 64 << 10 };
@@ -45,11 +46,21 @@ static int no_memory(int code, cohort_error *err) {
                : err_set(err, code, NULL, "no memory for the answer");
 }
 
+static int differs(cohort_error *err) {
+    return err_set(err, COHORT_E_INTERNAL, NULL, "the answer could not be made again as it began");
+}
+
 /* An event that was there before the crash: it must be the same one. */
 static int compare(struct stored *s, const struct buf *piece, cohort_error *err) {
     s->sum = journal_sum((uint64_t)s->sum, s->events_n, piece->data, piece->len);
     if (s->events_n < s->before_n || s->sum == s->before_sum) return 0;
-    return err_set(err, COHORT_E_INTERNAL, NULL, "the answer could not be made again as it began");
+    return differs(err);
+}
+
+/* Its further steps are not in the journal: a restart makes them again. The journal says why. */
+void stored_lose(struct stored *s) {
+    s->server->stored_lost += !s->lost;
+    s->lost = 1;
 }
 
 static int add_event(struct stored *s, const struct buf *piece, cohort_error *err) {
@@ -64,7 +75,7 @@ static int add_event(struct stored *s, const struct buf *piece, cohort_error *er
     if (rc) return no_memory(rc, err);
     s->events_n++;
     if (!s->lost && journal_event(s->server->journal, s->number, s->events_n, piece->data, piece->len) != 0)
-        s->lost = 1;
+        stored_lose(s);
     trim(s);
     return 0;
 }
@@ -75,14 +86,13 @@ static int add_event(struct stored *s, const struct buf *piece, cohort_error *er
 static int is_known(const struct lane *lane, const cohort_event *event, cohort_error *err) {
     if (event->type != COHORT_EVENT_TOKEN || event->index >= lane->known.len / sizeof(int32_t)) return 0;
     int32_t id = ((const int32_t *)(const void *)lane->known.data)[event->index];
-    if (id == event->token) return 1;
-    return err_set(err, COHORT_E_INTERNAL, NULL, "the answer could not be made again as it began");
+    return id == event->token ? 1 : differs(err);
 }
 
 static void write_note(struct stored *s, const char *bytes, size_t len, int urgent) {
     struct journal *journal = s->server->journal;
     if (s->lost) return;
-    if (journal_note(journal, s->number, s->notes_n, bytes, len, urgent) != 0) s->lost = 1;
+    if (journal_note(journal, s->number, s->notes_n, bytes, len, urgent) != 0) stored_lose(s);
     if (s->tries) journal_tried(journal, s->number, s->tries = 0); /* a step ahead */
 }
 
@@ -188,10 +198,12 @@ static void end(struct stored *s, int status) {
     s->state = STORED_ENDED;
     s->status = status;
     s->waits_since_s = 0;
-    if (!s->lost && journal_end(s->server->journal, s->number, s->events_n, status, s->result.data, s->result.len) == 0)
-        s->waits_since_s = (int64_t)(clock_us() / 1000000);
+    if (!s->lost && journal_end(s->server->journal, s->number, s->events_n, status, s->result.data, s->result.len) != 0)
+        stored_lose(s);
+    if (s->lost)
+        s->settled = 1;
     else
-        s->lost = s->settled = 1;
+        s->waits_since_s = (int64_t)(clock_us() / 1000000);
     if (call) {
         call->stored = NULL;
         call_free(call);
@@ -238,6 +250,7 @@ static void finish(struct stored *s) {
     if (!rc) rc = buf_adds(&piece, "[DONE]");
     if (!rc) rc = add_event(s, &piece, &error);
     buf_free(&piece);
+    if (!rc && s->events_n < s->before_n) rc = differs(&error); /* it ended earlier: compare did not come to the last */
     if (rc)
         stored_fail(s, &error);
     else
@@ -296,7 +309,9 @@ void stored_run(struct stored *s) {
         buf_free(&piece);
     }
     if (rc && !error.code) no_memory(rc, &error);
-    if (rc)
+    if (rc && s->recovered)
+        recover_submitted(s, &error);
+    else if (rc)
         stored_fail(s, &error);
     else
         stored_pump(s);

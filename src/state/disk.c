@@ -291,8 +291,8 @@ void disk_remove(struct disk *d, uint64_t id) {
 }
 
 /* ---- Sessions ---- */
-void disk_session_put(struct disk *d, const char *name, size_t name_n, uint64_t record, uint32_t tokens) {
-    if (name_n < 1 || name_n > DISK_NAME_MAX) return;
+int disk_session_put(struct disk *d, const char *name, size_t name_n, uint64_t record, uint32_t tokens) {
+    if (name_n < 1 || name_n > DISK_NAME_MAX) return COHORT_E_ARGUMENT;
     lock(d);
     uint32_t entry = disk_index_find(&d->store.index, record);
     if (entry != DISK_NONE) {
@@ -300,6 +300,15 @@ void disk_session_put(struct disk *d, const char *name, size_t name_n, uint64_t 
         pthread_cond_signal(&d->cond);
     }
     unlock(d);
+    return entry == DISK_NONE ? COHORT_E_NOT_FOUND : 0;
+}
+
+int disk_is_named(const struct disk *d, uint64_t record) {
+    lock((struct disk *)d);
+    uint32_t entry = disk_index_find(&d->store.index, record);
+    int named = entry != DISK_NONE && d->store.index.entries[entry].sessions > 0;
+    unlock((struct disk *)d);
+    return named;
 }
 
 int disk_session_get(const struct disk *d, const char *name, size_t name_n, uint64_t *record, uint32_t *tokens) {

@@ -96,8 +96,9 @@ int disk_read(struct disk *d, const struct disk_want *wants, size_t n, uint64_t 
 /* Forgets a record and all behind it. Numbers that are gone are ignored. A read of it that is queued fails. */
 void disk_remove(struct disk *d, uint64_t id);
 
-/* Sessions: a name under which a record is found again. */
-void disk_session_put(struct disk *d, const char *name, size_t name_n, uint64_t record, uint32_t tokens);
+/* Sessions: a name under which a record is found again. Putting one: 0, or E_NOT_FOUND if the record is not there. */
+int disk_session_put(struct disk *d, const char *name, size_t name_n, uint64_t record, uint32_t tokens);
+int disk_is_named(const struct disk *d, uint64_t record); /* 1: some session is this record */
 int disk_session_get(const struct disk *d, const char *name, size_t name_n, uint64_t *record, uint32_t *tokens);
 void disk_session_drop(struct disk *d, const char *name, size_t name_n);
 /* A result with this tag follows when all that was queued before is on the disk. */

@@ -107,7 +107,7 @@ static int make_room(struct disk_segments *s) {
             struct disk_segment *segment = &s->list[g][i];
             if (segment->fd >= 0 && (!oldest || segment->used < oldest->used)) oldest = segment;
         }
-    return close_segment(s, oldest);
+    return oldest ? close_segment(s, oldest) : 0;
 }
 
 static int pwrite_all(int fd, const void *bytes, uint64_t n, uint64_t at) {

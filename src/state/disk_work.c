@@ -223,7 +223,8 @@ static int put_sessions(struct disk *d) {
             session = *row;
             row->dirty = 2;
             uint32_t entry = session.record ? disk_index_find(x, session.record) : DISK_NONE;
-            if (entry != DISK_NONE && x->entries[entry].written) {
+            int written = entry != DISK_NONE && (x->entries[entry].written || !x->entries[entry].groups);
+            if (written) {
                 chain = x->entries[entry].chain;
             } else if (session.record) { /* a name for what is not written yet: later */
                 session.record = 0;

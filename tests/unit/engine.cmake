@@ -32,6 +32,7 @@ set_tests_properties(engine_histories engine_histories_cpu engine_histories_ref 
 cohort_test(tenants SOURCES ${here}/test_tenants.c ROOMS engine)
 cohort_test(cache_parts SOURCES ${here}/test_cache_parts.c ROOMS engine)
 cohort_test(engine_resume TSAN SOURCES ${here}/test_engine_resume.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine)
+cohort_test(engine_state TSAN SOURCES ${here}/test_engine_state.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine)
 cohort_test(engine_tenants TSAN SOURCES ${here}/test_engine_tenants.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine)
 cohort_test(model_api SOURCES ${here}/test_model_api.c ${here}/engine_run.c ROOMS engine)
 cohort_test(trace TSAN SOURCES ${here}/test_trace.c ${here}/engine_run.c ROOMS engine)

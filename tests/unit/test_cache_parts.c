@@ -60,7 +60,7 @@ static void test_records_that_are_full_say_so(void **state) {
 static uint64_t take(struct spaces *s, const char *tenant, const char *salt, uint64_t *dropped) {
     struct space_name name;
     space_name_make(&name, tenant, salt, strlen(salt));
-    return spaces_take(s, &name, dropped);
+    return spaces_take(s, &name, (uint32_t)tenant[0], dropped);
 }
 
 static void test_S2_spaces_differ_by_every_part_and_its_length(void **state) {
@@ -99,11 +99,27 @@ static void test_a_space_that_nobody_holds_makes_room(void **state) {
     spaces_free(s);
 }
 
+static void test_L2_a_tenant_with_many_spaces_loses_its_own(void **state) {
+    struct spaces *s = spaces_new();
+    uint64_t dropped, other = take(s, "b", "", &dropped);
+    char salt[16];
+    spaces_leave(s, other); /* the oldest, and nobody's */
+    for (int i = 0; i < SPACES_MAX + 100; i++) {
+        snprintf(salt, sizeof(salt), "%d", i);
+        uint64_t space = take(s, "a", salt, &dropped);
+        assert_true(space > 0 && dropped != other);
+        spaces_leave(s, space);
+    }
+    assert_non_null(spaces_name(s, other));
+    spaces_free(s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_records_equal_an_array),
         cmocka_unit_test(test_records_that_are_full_say_so),
         cmocka_unit_test(test_S2_spaces_differ_by_every_part_and_its_length),
+        cmocka_unit_test(test_L2_a_tenant_with_many_spaces_loses_its_own),
         cmocka_unit_test(test_a_space_that_nobody_holds_makes_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

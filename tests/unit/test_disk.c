@@ -3,6 +3,7 @@
 #include "disk_rig.h"
 
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -221,10 +222,10 @@ static void each_forgets(void **state) {
 /* ---- Queues: pages so large that the thread is busy for a while ---- */
 static sem_t gate;
 static void hold_thread(void *user) {
-    if (*(int *)user) sem_wait(&gate);
+    if (atomic_load((atomic_int *)user)) sem_wait(&gate);
 }
 
-static struct disk *open_big(int *hold) {
+static struct disk *open_big(atomic_int *hold) {
     struct disk_options options = {.dir = folder, .bytes_max = PLENTY, .wake = hold_thread, .user = hold};
     struct disk *d = NULL;
     options.identity = (struct disk_identity){.groups = 1, .page_bytes = {RIG_BIG_PAGE}};
@@ -244,7 +245,7 @@ static int write_big(struct disk *d, uint32_t key, unsigned char *page, uint64_t
 
 static void reads_go_first_and_writes_wait(void **state) {
     (void)state;
-    int hold = 1; /* the thread, in its first call of wake: what is queued meanwhile stays queued */
+    atomic_int hold = 1; /* the thread, in its first call of wake: what is queued meanwhile stays queued */
     struct disk *d = open_big(&hold);
     sem_init(&gate, 0, 0);
     unsigned char *page = mem_alloc(RIG_BIG_PAGE, 1), *to = mem_alloc(RIG_BIG_PAGE, 2);
@@ -268,7 +269,7 @@ static void reads_go_first_and_writes_wait(void **state) {
     struct disk_want of_last = {.id = last, .to = to}, of_old = {.id = old, .to = to + RIG_BIG_PAGE};
     assert_int_equal(disk_read(d, &of_last, 1, 3), 0); /* queued first, but its write is the last one */
     assert_int_equal(disk_read(d, &of_old, 1, 4), 0);
-    hold = 0;
+    atomic_store(&hold, 0);
     sem_post(&gate);
     uint64_t order[3];
     for (int i = 0; i < 3; i++) {

@@ -300,6 +300,7 @@ static void p2_a_requests_chunk_is_its_own(void **state) {
         struct outcome want, got;
         cohort_request q;
         make_request(0, 60, 3, &q);
+        q.cache_prompt = 0;
         q.prompt_logprobs = scored;
         run_request(engine, &q, &want);
         uint64_t before = metrics(engine).iterations;

@@ -296,9 +296,29 @@ static void a_queue_has_an_end(void **state) {
     int code;
     while ((code = journal_event(j, number, n + 1, bytes, sizeof(bytes))) == 0) assert_true(++n < 100);
     assert_int_equal(code, COHORT_E_BUSY); /* results that nobody takes count, too */
+    struct journal_counts counts;
+    journal_get_counts(j, &counts);
+    assert_int_equal(counts.refused, 1);
     wait_good(j, (int)n + 1);
     assert_int_equal(journal_event(j, number, n + 1, bytes, sizeof(bytes)), 0);
     wait_good(j, 1);
+    journal_close(j);
+}
+
+static void one_command_may_be_larger_than_the_queue(void **state) {
+    (void)state;
+    struct journal *j = open_it();
+    uint64_t number = begin(j, "a", "one");
+    size_t len = JOURNAL_QUEUE_MAX + 1;
+    char *large = calloc(1, len);
+    assert_non_null(large);
+    assert_int_equal(journal_end(j, number, 0, 200, large, len), 0);
+    wait_good(j, 2);
+    struct buf part = {0};
+    assert_int_equal(journal_part(j, number, JOURNAL_RESULT, &part, NULL), 0);
+    assert_int_equal(part.len, len);
+    buf_free(&part);
+    free(large);
     journal_close(j);
 }
 
@@ -324,13 +344,17 @@ static void flipped_bits_are_found(void **state) {
     blobs = (struct blobs){0};
     assert_int_equal(journal_notes(j, number, 1, count, &blobs, NULL), 0);
     assert_int_equal(blobs.n, 2); /* one that stands in another's place */
-    assert_int_equal(journal_cut_notes(j, number, 2), 0);
+    assert_int_equal(journal_end(j, number, 3, 200, NULL, 0), 0);
+    assert_int_equal(wait_result(j).code, COHORT_E_IO); /* there is one behind the gap, */
+    assert_int_equal(journal_cut(j, number, 3, 2), 0);  /* which goes */
     assert_int_equal(journal_note(j, number, 3, "new", 3, 0), 0);
     wait_good(j, 2);
     blobs = (struct blobs){0};
     assert_int_equal(journal_notes(j, number, 1, count, &blobs, NULL), 0);
     assert_int_equal(blobs.n, 3); /* and nothing of the others behind it */
     assert_string_equal(blobs.last, "new");
+    assert_int_equal(journal_end(j, number, 3, 200, NULL, 0), 0);
+    wait_good(j, 1);
     assert_int_equal(journal_part(j, number, JOURNAL_HEAD, &part, NULL), 0);
     assert_int_equal(journal_part(j, number, JOURNAL_BODY, &part, NULL), COHORT_E_FILE);
     buf_free(&part);
@@ -364,6 +388,104 @@ static void damage_is_moved_aside(void **state) {
         journal_close(j);
         sleep(1); /* names of what was moved aside have seconds */
     }
+}
+
+/* What SQLite comes upon while it runs is gone with the next start, even if the check at the start does not see it. */
+static void damage_met_while_running_is_moved_aside_later(void **state) {
+    (void)state;
+    static char bytes[3000];
+    struct journal_stream stream;
+    struct journal *j = open_it();
+    uint64_t number = begin(j, "a", "one");
+    for (uint64_t n = 1; n <= 400; n++) assert_int_equal(journal_event(j, number, n, bytes, sizeof(bytes)), 0);
+    wait_good(j, 401);
+    journal_close(j); /* all of it is in the file then */
+    j = open_it();
+    FILE *file = fopen(path, "r+");
+    assert_non_null(file);
+    for (long at = 4096 * 12; at < 4096 * 300; at += 4096) {
+        fseek(file, at, SEEK_SET);
+        assert_int_equal(fwrite("\xff\xff\xff\xff\xff\xff\xff\xff", 1, 8, file), 8);
+    }
+    fclose(file);
+    struct blobs blobs = {0};
+    assert_int_equal(journal_events(j, number, 1, count, &blobs, NULL), COHORT_E_FILE);
+    journal_close(j);
+    char mark[320];
+    snprintf(mark, sizeof(mark), "%s.suspect", path);
+    assert_int_equal(access(mark, F_OK), 0);
+    j = open_it();
+    assert_int_not_equal(access(mark, F_OK), 0);
+    assert_int_equal(journal_find(j, "a", "one", &stream, NULL), COHORT_E_NOT_FOUND);
+    number = begin(j, "b", "one");
+    wait_good(j, 1);
+    journal_close(j);
+    j = open_it();
+    assert_int_equal(journal_find(j, "b", "one", &stream, NULL), 0);
+    journal_close(j);
+}
+
+static void a_mark_alone_moves_it_aside(void **state) {
+    (void)state;
+    struct journal_stream stream;
+    struct journal *j = open_it();
+    begin(j, "a", "one");
+    wait_good(j, 1);
+    journal_close(j);
+    char mark[320];
+    snprintf(mark, sizeof(mark), "%s.suspect", path);
+    fclose(fopen(mark, "w"));
+    j = open_it();
+    assert_int_equal(journal_find(j, "a", "one", &stream, NULL), COHORT_E_NOT_FOUND);
+    journal_close(j);
+}
+
+/* What a file brings along is not run, and what it points at is not touched. */
+static void hostile_files_are_not_used(void **state) {
+    (void)state;
+    static const char *const additions[] = {
+        "CREATE TRIGGER t AFTER INSERT ON streams BEGIN DELETE FROM streams; END",
+        "CREATE VIEW v AS SELECT * FROM streams",
+        "CREATE TABLE more(x)",
+        "DROP INDEX streams_ended; CREATE INDEX streams_ended ON streams(number)",
+    };
+    struct journal_stream stream;
+    for (size_t i = 0; i < sizeof(additions) / sizeof(additions[0]); i++) {
+        struct journal *j = open_it();
+        begin(j, "a", "one");
+        wait_good(j, 1);
+        journal_close(j);
+        exec_sql(additions[i]);
+        j = open_it();
+        assert_int_equal(journal_find(j, "a", "one", &stream, NULL), COHORT_E_NOT_FOUND);
+        journal_close(j);
+        sleep(1); /* names of what was moved aside have seconds */
+    }
+    char elsewhere[320];
+    snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", dir);
+    assert_int_equal(rename(path, elsewhere), 0);
+    assert_int_equal(symlink(elsewhere, path), 0);
+    const struct journal_options options = {dir, 60, JOURNAL_BYTES_MAX, 10};
+    struct journal *j;
+    cohort_error error = {0};
+    assert_int_equal(journal_open(&options, &j, &error), COHORT_E_IO);
+    assert_string_equal(error.field, "state-dir");
+}
+
+static void a_newer_format_is_left_as_it_is(void **state) {
+    (void)state;
+    const struct journal_options options = {dir, 60, JOURNAL_BYTES_MAX, 10};
+    struct journal *j;
+    cohort_error error = {0};
+    journal_close(open_it());
+    exec_sql("PRAGMA journal_mode = DELETE; PRAGMA user_version = 7; CREATE TABLE more(x)");
+    assert_int_equal(journal_open(&options, &j, &error), COHORT_E_UNSUPPORTED);
+    FILE *file = fopen(path, "r");
+    char head[20];
+    assert_non_null(file);
+    assert_int_equal(fread(head, 1, sizeof(head), file), sizeof(head));
+    fclose(file);
+    assert_int_equal(head[18], 1); /* no WAL */
 }
 
 static void others_files_and_folders_are_refused(void **state) {
@@ -513,8 +635,13 @@ int main(void) {
         TEST(a_removed_stream_is_gone),
         TEST(ended_streams_are_kept_within_bounds),
         TEST(a_queue_has_an_end),
+        TEST(one_command_may_be_larger_than_the_queue),
         TEST(flipped_bits_are_found),
         TEST(damage_is_moved_aside),
+        TEST(damage_met_while_running_is_moved_aside_later),
+        TEST(a_mark_alone_moves_it_aside),
+        TEST(hostile_files_are_not_used),
+        TEST(a_newer_format_is_left_as_it_is),
         TEST(others_files_and_folders_are_refused),
         TEST(a_full_disk_is_reported_and_passes),
         TEST(everything_reported_survives_a_kill),

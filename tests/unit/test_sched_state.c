@@ -113,7 +113,8 @@ static void k3_a_window_caps_what_a_row_holds(void **state) {
 }
 
 static void k3_a_small_pool_makes_chunks_smaller(void **state) {
-    struct rig r = rig_of(config_of(2, 2, 256), 64, 5); /* a span of 129 tokens: 63 of the window, 32 behind it, twice 17 */
+    struct rig r =
+        rig_of(config_of(2, 2, 256), 64, 5); /* a span of 129 tokens: 63 of the window, 32 behind it, twice 17 */
     sched_row a = submit(&r, 1000, 10);
     for (int k = 0; k < 1000 / 17; k++) assert_int_equal(tokens_of(step(&r), a), 17);
     assert_int_equal(tokens_of(step(&r), a), 1000 % 17);
@@ -126,7 +127,8 @@ static void a_page_behind_the_window_waits_for_the_last_plan_that_reads_it(void 
     for (int k = 0; k < 4; k++) step(&r); /* [0, 128) */
     const struct plan *p = plan(&r), *q = plan(&r);
     const uint32_t *table = item_of(p, a)->table[1];
-    uint32_t first = table[1]; /* [32, 64): p's first token, 128, sees from 65 on, 32 before it are kept; q's 32 later */
+    uint32_t first =
+        table[1]; /* [32, 64): p's first token, 128, sees from 65 on, 32 before it are kept; q's 32 later */
     assert_int_equal(table[0], PAGE_NONE);
     assert_int_equal(pages_count(r.pages, 1, first), 1);
     commit(&r, p); /* q is planned since, but does not read it */
