@@ -3,6 +3,7 @@
  *
  * A block's copy has a record's number as its `where`. Pages are copied when they are handed over, so nothing here
  * holds pages. A block may go from the tree while it is being written: its record is then of no use, and is swept. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -232,6 +233,7 @@ static prefix_block first_without(struct cohort_engine *e, prefix_block block, s
 static uint32_t full_groups(const struct cohort_engine *e) {
     const struct program *program = model_program(e->model->built);
     uint32_t groups = 0;
+    assert(e->cache.groups <= PROGRAM_GROUPS_MAX);
     for (uint32_t g = 0; g < e->cache.groups; g++) groups |= (uint32_t)(program->groups[g].window == 0) << g;
     return groups;
 }

@@ -1,8 +1,9 @@
 /* Ten thousand histories of an engine whose state survives, against one that stores nothing (histories.h).
  *
- *   test_engine_histories [--seed N] [--histories N] [--round N] [--models a,b:window] [--cpu LEVEL] [--workers N]
+ *   test_engine_histories [--seed N] [--histories N] [--round N] [--length N] [--models a,b:window] [--cpu LEVEL]
+ *                         [--workers N]
  *
- * --round plays that round of the seed alone. */
+ * --round plays that round of the seed alone; an engine lives through --length histories. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,16 +13,17 @@
 
 #include "histories.h"
 
-enum { MODELS_MAX = 16, WORKERS_MAX = 16, ROUND_HISTORIES = 20 };
+enum { MODELS_MAX = 16, WORKERS_MAX = 16 };
 
 static struct {
     uint64_t seed, histories, round;
     int one_round;
-    uint32_t workers;
+    uint32_t length, workers;
     const char *cpu;
     char models[256];
 } run = {.seed = 1,
          .histories = 10000,
+         .length = 20,
          .workers = 2,
          .models = "llama,gemma3,gemma3:33,gemma3:64,gemma3:100,gemma2:40,llama"};
 
@@ -29,8 +31,8 @@ static struct history_model models[MODELS_MAX];
 static uint32_t models_n;
 
 _Noreturn static void usage(void) {
-    fprintf(stderr, "test_engine_histories [--seed N] [--histories N] [--round N] [--models LIST] [--cpu LEVEL] "
-                    "[--workers N]\n");
+    fprintf(stderr, "test_engine_histories [--seed N] [--histories N] [--round N] [--length N] [--models LIST] "
+                    "[--cpu LEVEL] [--workers N]\n");
     exit(2);
 }
 
@@ -44,6 +46,8 @@ static void arguments(int argc, char **argv) {
             run.histories = strtoull(value, NULL, 10);
         else if (strcmp(argv[i], "--round") == 0)
             run.round = strtoull(value, NULL, 10), run.one_round = 1;
+        else if (strcmp(argv[i], "--length") == 0)
+            run.length = (uint32_t)strtoul(value, NULL, 10);
         else if (strcmp(argv[i], "--workers") == 0)
             run.workers = (uint32_t)strtoul(value, NULL, 10);
         else if (strcmp(argv[i], "--cpu") == 0)
@@ -54,7 +58,7 @@ static void arguments(int argc, char **argv) {
             usage();
     }
     if (run.one_round) run.workers = 1;
-    if (run.workers < 1 || run.workers > WORKERS_MAX) usage();
+    if (run.length < 1 || run.workers < 1 || run.workers > WORKERS_MAX) usage();
 }
 
 static int open_models(void) {
@@ -73,14 +77,14 @@ static void play(uint64_t number, struct totals *sum) {
     r->number = number;
     r->model = m;
     r->oracle = oracles[number % models_n];
-    round_play(r, ROUND_HISTORIES);
+    round_play(r, run.length);
     uint64_t *to = (uint64_t *)sum;
     const uint64_t *from = (const uint64_t *)&r->totals;
     for (size_t i = 0; i < sizeof(*sum) / sizeof(*to); i++) to[i] += from[i];
     free(r);
 }
 
-static uint64_t rounds(void) { return (run.histories + ROUND_HISTORIES - 1) / ROUND_HISTORIES; }
+static uint64_t rounds(void) { return (run.histories + run.length - 1) / run.length; }
 
 static int work(uint32_t worker, struct totals *sum) {
     if (!open_models()) return 77;
