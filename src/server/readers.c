@@ -123,9 +123,10 @@ static void give_to_pool(struct reader *r, void (*work)(struct pool_job *), void
 
 /* 1: it is there no more. */
 static int came_back(struct reader *r) {
+    int gone = r->gone; /* freeing it takes the flag away, too */
     r->in_pool = 0;
-    if (r->gone) reader_free(r);
-    return r->gone;
+    if (gone) reader_free(r);
+    return gone;
 }
 
 static int add_to_batch(void *user, uint64_t n, const char *bytes, size_t len) {
