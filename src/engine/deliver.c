@@ -156,7 +156,7 @@ void deliver_iteration(struct cohort_engine *e, struct iteration *it) {
     for (uint32_t i = 0; i < it->n_items; i++) {
         const struct iteration_item *item = &it->items[i];
         struct row *row = item->row;
-        if (atomic_load(&row->id) != item->id) continue; /* it ended and was dropped: the handle may be another's */
+        if (!row) continue;
         uint32_t first_pos = item->pos + item->n_tokens - item->n_outputs;
         for (uint32_t j = 0; item->scores && j < item->n_outputs && !row->finished; j++)
             deliver_prompt(e, row, first_pos + j, &it->scores[item->first_output + j]);

@@ -109,7 +109,8 @@ int inbox_drain(struct cohort_engine *e, int may_sleep) {
         struct row *row = &e->rows[e->inbox_first];
         e->inbox_first = row->inbox_next;
         row->queued = 0;
-        if (row->wants) e->drained[n++] = (struct drained){row, atomic_load(&row->id), row->wants};
+        /* One that has ended is its reader's to free, and may be another's by the time it would be looked at. */
+        if (row->wants && row->state == HANDLE_LIVE) e->drained[n++] = (struct drained){row, row->wants};
         row->wants = 0;
     }
     if (e->stopping) n = -1;

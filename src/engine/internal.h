@@ -139,8 +139,7 @@ struct row {
 };
 
 struct iteration_item {
-    struct row *row;
-    uint64_t id; /* the row's when the plan was made */
+    struct row *row; /* NULL: it ended before this was delivered, and may be another's */
     uint32_t pos, n_tokens, n_outputs, first_output;
     uint32_t slot;
     uint8_t samples, scores;
@@ -161,8 +160,7 @@ struct iteration {
 };
 
 struct drained {
-    struct row *row;
-    uint64_t id; /* when it was drained: the handle may be another by the time it is looked at */
+    struct row *row; /* live, so nobody but the engine thread ends it */
     uint8_t wants;
 };
 
@@ -253,6 +251,7 @@ int row_add_token(struct row *row, int32_t token);
 int iteration_init(struct iteration *it, struct cohort_engine *e, uint32_t items_max, uint32_t outputs_max);
 void iteration_deinit(struct iteration *it);
 int iteration_launch(struct iteration *it, const struct plan *plan);
+void iteration_forget_finished(struct iteration *it); /* to be called before any of its rows is given away */
 
 /* deliver.c: results to events. Engine thread. */
 void deliver_iteration(struct cohort_engine *e, struct iteration *it);

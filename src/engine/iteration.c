@@ -51,7 +51,6 @@ static void build_item(struct iteration *it, uint32_t i, const struct plan_item 
     struct row *row = e->by_sched[slot];
     assert(row && row->sched == planned->row);
     it->items[i] = (struct iteration_item){.row = row,
-                                           .id = atomic_load(&row->id),
                                            .pos = planned->pos,
                                            .n_tokens = planned->n_tokens,
                                            .n_outputs = planned->n_outputs,
@@ -92,4 +91,9 @@ int iteration_launch(struct iteration *it, const struct plan *plan) {
     for (uint32_t g = 0; g < e->groups; g++) batch.arena[g] = state_arena(e->state, g);
     it->launched_us = clock_us();
     return backend_launch(e->program, &batch);
+}
+
+void iteration_forget_finished(struct iteration *it) {
+    for (uint32_t i = 0; i < it->n_items; i++)
+        if (it->items[i].row && it->items[i].row->finished) it->items[i].row = NULL;
 }

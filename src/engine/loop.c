@@ -53,7 +53,6 @@ static void take_wants(struct cohort_engine *e, int n) {
     for (int i = 0; i < n; i++) {
         struct row *row = e->drained[i].row;
         uint8_t wants = e->drained[i].wants;
-        if (atomic_load(&row->id) != e->drained[i].id) continue; /* ended and dropped meanwhile */
         if ((wants & WANT_SUBMIT) && !submit_row(e, row)) continue;
         if (row->finished) continue;
         if (wants & WANT_CANCEL) {
@@ -70,10 +69,15 @@ static void take_wants(struct cohort_engine *e, int n) {
     }
 }
 
-/* Lets go of rows that the scheduler has forgotten: nothing in flight names them any more. */
+/* Lets go of rows that the scheduler has forgotten: nothing in flight names them any more. What is undelivered may
+ * still name one, though it has nothing to say to it: its reader can have it freed and filled anew at any time from
+ * here on, so it is looked at no more. */
 static void reap(struct cohort_engine *e) {
     sched_row name;
+    int forgotten = 0;
     while (sched_pop_gone(e->sched, &name)) {
+        if (!forgotten && e->unread) iteration_forget_finished(e->unread);
+        forgotten = 1;
         struct row *row = e->by_sched[sched_row_index(name)];
         assert(row && row->sched == name && row->finished);
         e->by_sched[sched_row_index(name)] = NULL;

@@ -61,7 +61,7 @@ void spans_finished(struct cohort_engine *e, const struct row *row, uint64_t now
 static void step(struct cohort_engine *e, const struct iteration *it, const struct iteration_item *item) {
     const struct row *row = item->row;
     struct trace_record r = {.kind = TRACE_STEP,
-                             .request = item->id,
+                             .request = atomic_load(&row->id),
                              .begin_us = it->launched_us,
                              .end_us = it->done_us,
                              .step = {.iteration = it->number,
@@ -81,7 +81,7 @@ void spans_steps(struct cohort_engine *e, const struct iteration *it) {
     if (!e->trace) return;
     for (uint32_t i = 0; i < it->n_items; i++) {
         const struct iteration_item *item = &it->items[i];
-        if (atomic_load(&item->row->id) == item->id && !item->row->finished) step(e, it, item);
+        if (item->row && !item->row->finished) step(e, it, item);
     }
 }
 

@@ -258,11 +258,11 @@ def test_a_session_is_erased(server):
     prompt = fresh(100)
     ask(server, prompt, id_slot=7)
     done = good(act(server, "/slots/7", "erase"))
-    assert done["id_slot"] == 7 and 100 <= done["n_erased"] <= 104, done
+    assert done["id_slot"] == 7 and done["n_erased"] == 96, done  # what a session keeps are whole blocks of 32
     bad(act(server, "/slots/7", "erase"), 404, "session")
     ask(server, prompt, cache_session_id="a b/c")
     done = good(server.post("/v1/sessions/a%20b%2Fc?action=erase", b""))
-    assert done["session"] == "a b/c" and done["n_erased"] >= 100, done
+    assert done["session"] == "a b/c" and done["n_erased"] == 96, done
 
 
 def test_a_slot_survives_a_restart(start, tmp_path):
@@ -272,7 +272,7 @@ def test_a_slot_survives_a_restart(start, tmp_path):
     prompt = fresh(250)
     ask(server, prompt, id_slot=3)
     saved = good(act(server, "/slots/3", "save", {"filename": "talk.bin"}))
-    assert saved["id_slot"] == 3 and saved["filename"] == "talk.bin" and 250 <= saved["n_saved"] <= 254 and saved["n_written"] > 0
+    assert saved["id_slot"] == 3 and saved["filename"] == "talk.bin" and saved["n_saved"] == 224 and saved["n_written"] > 0
     assert saved["timings"]["save_ms"] >= 0 and len(saved) == 5
     longer = prompt + fresh(30)
     cold, _ = ask(server, longer, cache_prompt=False)
@@ -285,7 +285,7 @@ def test_a_slot_survives_a_restart(start, tmp_path):
     restored = good(act(server, "/slots/0", "restore", {"filename": "talk.bin"}))
     assert restored["n_restored"] == saved["n_saved"] and restored["id_slot"] == 0
     warm, taken = ask(server, longer, id_slot=0)
-    assert warm == cold and taken >= 249, taken
+    assert warm == cold and taken >= 224, taken
     assert server.metric("cohort_disk_restores_total") >= 1 and server.metric("cohort_cache_sessions") >= 1
     bad(act(server, "/slots/0", "restore", {"filename": "another.bin"}), 404, "session")
 
@@ -333,7 +333,7 @@ def test_clients_that_leave_a_save(start, tmp_path):
     heads = [s.recv(4096).split(b"\r\n")[0] for s in sockets]
     assert all(re.fullmatch(rb"HTTP/1.1 (200 OK|429 Too Many Requests)", head) for head in heads), heads
     assert b"HTTP/1.1 200 OK" in heads
-    assert good(act(server, "/slots/0", "save", {"filename": "y"}))["n_saved"] >= 300
+    assert good(act(server, "/slots/0", "save", {"filename": "y"}))["n_saved"] == 288
 
 
 def test_a_save_is_answered_before_the_end(start, tmp_path):
