@@ -45,7 +45,7 @@ int backend_compile(struct backend *b, const struct program *program, uint32_t t
 void backend_program_free(struct backend_program *p);
 uint64_t backend_program_bytes(const struct backend_program *p); /* packed weights */
 
-/* Bytes of one page (PAGE_TOKENS tokens of all layers of a group); the layout inside is the backend's, the same at
+/* Bytes of one page: PAGE_TOKENS tokens of all layers of a group, or in a recurrent group one state of each; the layout inside is the backend's, the same at
  * every level. */
 enum { BACKEND_PAGE_TOKENS = 32 };
 uint64_t backend_page_bytes(const struct program_group *group);
@@ -62,7 +62,12 @@ struct batch_item {
     uint32_t slot; /* index into batch.slots */
     uint32_t n_outputs; /* logits wanted for the last n_outputs tokens: 0 .. n_tokens */
     const uint32_t *table[PROGRAM_GROUPS_MAX];
+    /* In recurrent groups there is no table: the page that holds the state before the item's first token (BATCH_EMPTY:
+     * there is none, the sequence begins), and the one that gets the state after its last. They may be the same; if
+     * not, the first stays as it is, so an item can be run again, or another go on from the same place. */
+    uint32_t from[PROGRAM_GROUPS_MAX], to[PROGRAM_GROUPS_MAX];
 };
+#define BATCH_EMPTY UINT32_MAX
 
 struct batch {
     uint32_t n_items;

@@ -82,14 +82,29 @@ struct program_rope {
 struct program_layer { /* one layer that keeps state */
     uint32_t group;    /* index into groups */
     uint32_t slot;     /* index among the group's layers: 0 .. group.layers - 1 */
+    int32_t late;      /* the group that holds positions from groups[group].end on, at the same slot; -1: none */
 };
 
-/* Layers whose state lives and dies together: same window. */
+/* How keys or values lie in a page. Quantised ones are in blocks of 32 values of one head of one token. */
+enum state_form { FORM_F16, FORM_Q8, FORM_Q4 };
+
+/* ATTENTION: keys and values of every token, as long as a window needs them. RECURRENT: one state that every token
+ * changes; what a page holds is the state after some token. */
+enum group_kind { GROUP_ATTENTION, GROUP_RECURRENT };
+
+/* Layers whose state lives and dies together. */
 struct program_group {
-    uint32_t window; /* tokens a position sees, itself included; 0: all */
+    enum group_kind kind;
     uint32_t layers;
-    uint32_t kv_heads;               /* the same for all its layers */
+
+    /* of ATTENTION; the same for all its layers */
+    uint32_t window; /* tokens a position sees, itself included; 0: all */
+    uint32_t kv_heads;
     uint32_t key_width, value_width; /* per head */
+    enum state_form key_form, value_form;
+    uint32_t begin, end; /* the positions that it holds: whole pages; end 0: to the last */
+
+    uint32_t floats; /* of RECURRENT: per layer */
 };
 
 struct program {
