@@ -195,9 +195,9 @@ void tiny_model_init(struct tiny_model *m, uint64_t seed, struct model_options o
                                               .key_width = HEAD_WIDTH,
                                               .value_width = HEAD_WIDTH};
     p->n_layers = LAYERS;
-    p->layers[0] = (struct program_layer){.group = 0, .slot = 0};
-    p->layers[1] = (struct program_layer){.group = 1, .slot = 0};
-    p->layers[2] = (struct program_layer){.group = 0, .slot = 1};
+    p->layers[0] = (struct program_layer){.group = 0, .slot = 0, .late = -1};
+    p->layers[1] = (struct program_layer){.group = 1, .slot = 0, .late = -1};
+    p->layers[2] = (struct program_layer){.group = 0, .slot = 1, .late = -1};
 
     uint32_t qw = HEADS * HEAD_WIDTH, kw = o.kv_heads * HEAD_WIDTH;
     struct layer_regs r;
