@@ -71,7 +71,7 @@ static void read_plan(struct sched *s, const struct plan *p, struct known *known
 static struct prefix *store_new(const struct sched_config *c) {
     struct prefix *store;
     struct prefix_config config = {
-        .pages = c->pages, .groups = 2, .window = {0, c->group[1].window}, .blocks_max = pages_total(c->pages, 0) * 2};
+        .pages = c->pages, .groups = 2, .group = {{0}, c->group[1]}, .blocks_max = pages_total(c->pages, 0) * 2};
     must(prefix_new(&config, &store, NULL) == 0, "prefix_new");
     return store;
 }

@@ -45,8 +45,8 @@ int backend_compile(struct backend *b, const struct program *program, uint32_t t
 void backend_program_free(struct backend_program *p);
 uint64_t backend_program_bytes(const struct backend_program *p); /* packed weights */
 
-/* Bytes of one page: PAGE_TOKENS tokens of all layers of a group, or in a recurrent group one state of each; the layout inside is the backend's, the same at
- * every level. */
+/* Bytes of one page: PAGE_TOKENS tokens of all layers of a group, or in a recurrent group one state of each; the layout
+ * inside is the backend's, the same at every level. */
 enum { BACKEND_PAGE_TOKENS = 32 };
 uint64_t backend_page_bytes(const struct program_group *group);
 /* Identity of the page layout, written into whatever stores pages. */

@@ -46,7 +46,8 @@ uint64_t budget_tokens(const struct program *program, const struct state_plan *p
     uint64_t full = UINT64_MAX, most = 0;
     for (uint32_t g = 0; g < plan->groups; g++) {
         uint64_t tokens = (uint64_t)plan->pages[g] * BACKEND_PAGE_TOKENS;
-        if (program->groups[g].window == 0) full = min_u64(full, tokens);
+        const struct program_group *group = &program->groups[g];
+        if (group->kind == GROUP_ATTENTION && group->window == 0 && group->end == 0) full = min_u64(full, tokens);
         if (tokens > most) most = tokens;
     }
     return full == UINT64_MAX ? most : full; /* windows hold what their rows need; full layers say how much fits */

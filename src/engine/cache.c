@@ -21,7 +21,9 @@ static uint64_t blocks_max(const struct cohort_engine *e, const struct state_pla
     for (uint32_t g = 0; g < plan->groups; g++) {
         if (plan->pages[g] > pages) pages = plan->pages[g];
         if (plan->page_bytes[g] < least) least = plan->page_bytes[g];
-        if (model_program(e->model->built)->groups[g].window == 0) full += plan->page_bytes[g];
+        if (model_program(e->model->built)->groups[g].kind == GROUP_ATTENTION &&
+            model_program(e->model->built)->groups[g].window == 0)
+            full += plan->page_bytes[g];
     }
     uint64_t of_a_block = full ? full : least;
     uint64_t cold = e->options.state_dir && of_a_block ? e->options.state_dir_bytes / of_a_block : 0;
@@ -35,7 +37,7 @@ int cache_open(struct cohort_engine *e, const struct state_plan *plan, cohort_er
     struct prefix_config config = {.pages = e->pages, .groups = plan->groups, .seed = rng_entropy()};
     c->groups = plan->groups;
     for (uint32_t g = 0; g < plan->groups; g++) {
-        config.window[g] = program->groups[g].window;
+        config.group[g] = state_shape(&program->groups[g]);
         c->page_bytes[g] = plan->page_bytes[g];
     }
     config.blocks_max = e->options.cache ? (uint32_t)blocks_max(e, plan) : 0;

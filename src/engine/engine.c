@@ -139,7 +139,7 @@ static int open_sched(struct cohort_engine *e, cohort_error *err) {
                                   .snapshot_stride = e->options.snapshot_stride,
                                   .tokens = row_known_tokens,
                                   .user = e};
-    for (uint32_t g = 0; g < program->n_groups; g++) config.group[g].window = program->groups[g].window;
+    for (uint32_t g = 0; g < program->n_groups; g++) config.group[g] = state_shape(&program->groups[g]);
     size_t n;
     const cohort_tenant *list = tenants_list(e->tenants, &n);
     struct sched_tenant *tenants = mem_zalloc(n, sizeof(*tenants));

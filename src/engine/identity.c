@@ -53,7 +53,7 @@ void identity_of(const struct cohort_engine *e, struct disk_identity *out) {
     digest_model(e->model->file, out->model);
     digest_tokenizer(e->model->tokenizer, out->tokenizer);
     for (uint32_t g = 0; g < program->n_groups; g++) {
-        out->window[g] = program->groups[g].window;
+        out->window[g] = state_shape(&program->groups[g]).window;
         out->page_bytes[g] = backend_page_bytes(&program->groups[g]);
     }
 }

@@ -67,7 +67,11 @@ static void build_item(struct iteration *it, uint32_t i, const struct plan_item 
         assert((uint64_t)planned->pos + planned->n_tokens <= row->tokens_n);
         b->tokens = row->tokens + planned->pos;
     }
-    for (uint32_t g = 0; g < e->groups; g++) b->table[g] = planned->table[g];
+    for (uint32_t g = 0; g < e->groups; g++) {
+        b->table[g] = planned->table[g];
+        b->from[g] = planned->from[g];
+        b->to[g] = planned->to[g];
+    }
 }
 
 int iteration_launch(struct iteration *it, const struct plan *plan) {

@@ -230,14 +230,6 @@ static prefix_block first_without(struct cohort_engine *e, prefix_block block, s
     return block;
 }
 
-static uint32_t full_groups(const struct cohort_engine *e) {
-    const struct program *program = model_program(e->model->built);
-    uint32_t groups = 0;
-    assert(e->cache.groups <= PROGRAM_GROUPS_MAX);
-    for (uint32_t g = 0; g < e->cache.groups; g++) groups |= (uint32_t)(program->groups[g].window == 0) << g;
-    return groups;
-}
-
 int spill_writes(struct cohort_engine *e) {
     struct cache *c = &e->cache;
     int n = sweep(e);
@@ -248,7 +240,7 @@ int spill_writes(struct cohort_engine *e) {
         if (!c->fresh) break;
         n++;
         prefix_block block = first_without(e, c->fresh, &view, &parent);
-        uint32_t groups = block == c->fresh ? c->fresh_groups : full_groups(e);
+        uint32_t groups = block == c->fresh ? c->fresh_groups : view.full;
         int code = block ? write_block(e, block, &view, groups, parent) : COHORT_E_NOT_FOUND;
         if (code == COHORT_E_AGAIN)
             c->fresh_waits = disk_barrier(c->disk, TAG_MORE) == 0;

@@ -160,7 +160,8 @@ static int16_t attention(struct emitter *e, const struct spec_attention *a, int1
     op->layer = e->p->n_layers;
     op->scale = a->scale;
     op->softcap = a->softcap;
-    e->p->layers[e->p->n_layers++] = (struct program_layer){.group = group, .slot = e->p->groups[group].layers++, .late = -1};
+    e->p->layers[e->p->n_layers++] =
+        (struct program_layer){.group = group, .slot = e->p->groups[group].layers++, .late = -1};
     return mixed;
 }
 

@@ -27,8 +27,9 @@ static int groups_init(struct prefix *p, const struct prefix_config *config) {
     p->groups = config->groups;
     for (uint32_t g = 0; g < p->groups; g++) {
         struct group *group = &p->group[g];
-        group->window = config->window[g];
-        *(group->window == 0 ? &p->full : &p->windowed) |= UINT32_C(1) << g;
+        group->shape = config->group[g];
+        *(group->shape.window == 0 ? &p->full : &p->windowed) |= UINT32_C(1) << g;
+        p->recurrent |= group->shape.recurrent;
         group->total = pages_total(p->pages, g);
         group->owner = indices_new(group->total);
         if (group->owner == NULL) return -1;
@@ -140,14 +141,14 @@ struct look {
 };
 
 static uint32_t look_has(const struct look *look, const struct block *b) {
-    return look->own == OWN_PAGES ? b->has : b->has | b->where_has;
+    return b->none | (look->own == OWN_PAGES ? b->has : b->has | b->where_has);
 }
 
 /* Whether somebody can go on behind the first `same` tokens of `b`, which has every group itself. */
 static int windows_reach(const struct prefix *p, const struct look *look, const struct block *b, uint32_t same) {
     for (uint32_t g = 0; g < p->groups; g++) {
-        if (p->group[g].window == 0) continue;
-        uint32_t first = window_first(p->group[g].window, b->index * PAGE_TOKENS + same);
+        if (p->group[g].shape.window == 0) continue;
+        uint32_t first = window_first(p->group[g].shape.window, b->index * PAGE_TOKENS + same);
         if (first + look->run[g] < b->index) return 0;
     }
     return 1;
@@ -158,7 +159,7 @@ static int windows_reach(const struct prefix *p, const struct look *look, const 
 static void look_stop(const struct prefix *p, struct look *look, uint32_t root, const int32_t *tokens, uint32_t n,
                       struct near_block nearest) {
     if (!(nearest.block->own & look->own)) nearest = prefix_nearest(p, root, tokens, n, look->own);
-    if (nearest.block == NULL || nearest.common == 0) return;
+    if (nearest.block == NULL || nearest.common < (p->recurrent ? PAGE_TOKENS : 1)) return;
     if (!windows_reach(p, look, nearest.block, nearest.common)) return;
     look->tokens = nearest.block->index * PAGE_TOKENS + nearest.common;
     look->block = nearest.block;
@@ -217,8 +218,9 @@ static void path_use(struct prefix *p, struct block *b, uint32_t position) {
 uint32_t prefix_take(struct prefix *p, prefix_block block, uint32_t position, uint32_t group, uint32_t *table,
                      uint32_t *partial) {
     assert(group < p->groups);
-    uint32_t first = window_first(p->group[group].window, position);
-    uint32_t end = position / PAGE_TOKENS + (position % PAGE_TOKENS != 0);
+    const struct pages_shape *shape = &p->group[group].shape;
+    uint32_t first = pages_clamp(shape, window_first(shape->window, position));
+    uint32_t end = pages_clamp(shape, position / PAGE_TOKENS + (position % PAGE_TOKENS != 0));
     *partial = PAGE_NONE;
     for (uint32_t i = first; i < end; i++) table[i] = PAGE_NONE;
     struct block *b = prefix_block_of(p, block);
@@ -251,6 +253,7 @@ int prefix_get(const struct prefix *p, prefix_block block, struct prefix_view *o
         .where = b->where,
         .where_has = b->where_has,
         .fresh = prefix_fresh_groups(p, b),
+        .full = p->full & ~b->none,
     };
     for (uint32_t g = 0; g < PAGES_GROUPS_MAX; g++) out->page[g] = b->page[g];
     return 1;

@@ -16,6 +16,12 @@
  * needed to go on at any position in that block. Full groups need no snapshots: every position of a stored block is a
  * place to go on.
  *
+ * Recurrent groups are windowed ones in which a position needs one page, that of the block before it, with the state
+ * after its last token. So with such a group only the ends of whole blocks are places to go on, a snapshot at a block
+ * keeps that block's page alone, and a block that ends nowhere that somebody stopped has no page.
+ *
+ * A group may have pages for some blocks only (begin, end in struct pages_shape). At the others it counts as there.
+ *
  * Copies elsewhere. A block may also have a copy outside of memory, under a name that only the caller understands
  * (`where`, and for which groups). It stays in the tree when its pages are taken, and can be matched as `cold`.
  *
@@ -50,9 +56,9 @@ enum {
 struct prefix_config {
     struct pages *pages; /* borrowed; from now on changed through this object only */
     uint32_t groups;
-    uint32_t window[PAGES_GROUPS_MAX]; /* 0: full */
-    uint32_t blocks_max;               /* 0: stores nothing; rows still take their pages here */
-    uint64_t seed;                     /* any number: shapes the tree, never what is found */
+    struct pages_shape group[PAGES_GROUPS_MAX];
+    uint32_t blocks_max; /* 0: stores nothing; rows still take their pages here */
+    uint64_t seed;       /* any number: shapes the tree, never what is found */
 };
 
 int prefix_new(const struct prefix_config *config, struct prefix **out, cohort_error *err);
@@ -77,23 +83,24 @@ struct prefix_match {
 void prefix_find(const struct prefix *p, uint64_t space, const int32_t *tokens, uint32_t n, struct prefix_match *out);
 
 /* Of one group, what somebody who goes on at `position` behind `block` needs: pages of blocks [first, end), first by
- * the window. Writes their ids to table[first .. end): resident ones get a reference for the caller, others (cold
- * ones, and if `position` is inside a page the last one, which must be copied or loaded) stay PAGE_NONE. Returns first.
- * *partial: the page to copy from, with no reference, or PAGE_NONE. `position` is behind the block's first token and
- * not behind its last. The call for group 0 counts as a use of the path (credits). */
+ * the window, both within the group's own blocks (pages_clamp). Writes their ids to table[first .. end): resident ones
+ * get a reference for the caller, others (cold ones, and if `position` is inside a page the last one, which must be
+ * copied or loaded) stay PAGE_NONE. Returns first. *partial: the page to copy from, with no reference, or PAGE_NONE.
+ * `position` is behind the block's first token and not behind its last. The call for group 0 counts as a use of the
+ * path (credits). */
 uint32_t prefix_take(struct prefix *p, prefix_block block, uint32_t position, uint32_t group, uint32_t *table,
                      uint32_t *partial);
 
 /* ---- Storing ---- */
 /* Adds the block of tokens[0, n) (1 .. PAGE_TOKENS) behind `parent` (0: the first one of `space`), with the row's page
- * in each group (PAGE_NONE where it has none; a full group's must be there). If the same block is there already its
- * pages win: page[g] is replaced by the tree's, with a reference for the row, and the row's own is let go of (equal
- * tokens have equal bytes); where the tree has no page it takes the row's. A shorter block that is the beginning of
- * this one is replaced by it; one that this is the beginning of is taken instead and nothing is added (page[] then
- * stays as it is). What is replaced is gone, pinned or not; a snapshot at it stays if page[] has all that it kept. The
- * row's pages are ones that rows hold and that no other block names. Returns the block; 0: no room (all pinned), or
- * there is no parent to store behind (gone, shorter than a page, of another space, or without pages in the full
- * groups). */
+ * in each group (PAGE_NONE where it has none; a full group's must be there; with a recurrent group only whole blocks).
+ * If the same block is there already its pages win: page[g] is replaced by the tree's, with a reference for the row,
+ * and the row's own is let go of (equal tokens have equal bytes); where the tree has no page it takes the row's. A
+ * shorter block that is the beginning of this one is replaced by it; one that this is the beginning of is taken instead
+ * and nothing is added (page[] then stays as it is). What is replaced is gone, pinned or not; a snapshot at it stays if
+ * page[] has all that it kept. The row's pages are ones that rows hold and that no other block names. Returns the
+ * block; 0: no room (all pinned), or there is no parent to store behind (gone, shorter than a page, of another space,
+ * or without pages in the full groups). */
 prefix_block prefix_add(struct prefix *p, uint64_t space, prefix_block parent, const int32_t *tokens, uint32_t n,
                         uint32_t page[]);
 /* Keeps the windowed pages that are needed to go on at any position in `block`. weight >= 1 multiplies the credit, also
@@ -118,6 +125,7 @@ struct prefix_view {
     uint64_t where;     /* 0: no copy */
     uint32_t where_has; /* bit g: the copy has group g */
     uint32_t fresh;     /* bit g: prefix_next_fresh will tell of group g */
+    uint32_t full;      /* bit g: a full group that has a page for this block */
 };
 int prefix_get(const struct prefix *p, prefix_block block, struct prefix_view *out); /* 0: gone */
 /* The block of exactly these tokens behind `parent` (0: a first one of the space); 0: none. */

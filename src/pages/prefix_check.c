@@ -27,6 +27,7 @@ static int is_idle(const struct prefix *p, const struct block *b, uint32_t g) {
 
 static int place_holds(const struct prefix *p, const struct block *b) {
     if (b->n > PAGE_TOKENS || b->space >= PREFIX_SPACES_MAX) return 0;
+    if (b->none != blocks_none(p, b->index) || (b->has & b->none) != 0) return 0;
     if (b->parent == NO_BLOCK) return b->index == 0;
     if (!live(p, b->parent)) return 0;
     const struct block *parent = &p->block[b->parent];
@@ -41,7 +42,7 @@ static int pages_hold(const struct prefix *p, const struct block *b) {
         if (g >= p->groups || page >= p->group[g].total || p->group[g].owner[page] != block_index(p, b)) return 0;
         if (pages_count(p->pages, g, page) == 0) return 0;
         /* a windowed page is there while a row or a snapshot wants it */
-        if (p->group[g].window > 0 && b->keep[g] == 0 && is_idle(p, b, g)) return 0;
+        if (p->group[g].shape.window > 0 && b->keep[g] == 0 && is_idle(p, b, g)) return 0;
     }
     if (p->full == 0) return 1;
     if ((b->has & p->full) == 0) return b->has == 0 && block_copied(p, b);
@@ -52,8 +53,8 @@ static int pages_hold(const struct prefix *p, const struct block *b) {
 static int flags_hold(const struct prefix *p, const struct block *b) {
     uint32_t all = p->full | p->windowed;
     uint8_t own = OWN_ANY;
-    if (b->has == all) own |= OWN_PAGES;
-    if ((b->has | b->where_has) == all) own |= OWN_STATE;
+    if ((b->has | b->none) == all) own |= OWN_PAGES;
+    if ((b->has | b->where_has | b->none) == all) own |= OWN_STATE;
     uint8_t derived =
         (uint8_t)((block_resident(p, b) ? KID_RESIDENT : 0) | (b->where != 0 || b->kid[1] > 0 ? KID_COPIED : 0) |
                   (b->pins > 0 || b->kid[2] > 0 ? KID_HELD : 0));
@@ -120,9 +121,10 @@ static int siblings_hold(const struct prefix *p, uint32_t root, uint32_t parent,
 
 static void tally_snapshot(const struct prefix *p, uint32_t i, struct tally *tally) {
     for (uint32_t g = 0; g < p->groups; g++) {
-        if (p->group[g].window == 0) continue;
-        uint32_t first = snapshot_first(p->group[g].window, p->block[i].index);
+        if (p->group[g].shape.window == 0) continue;
+        uint32_t first = snapshot_first(&p->group[g], p->block[i].index);
         for (uint32_t at = i; at != NO_BLOCK && p->block[at].index >= first; at = p->block[at].parent) {
+            if (p->block[at].none >> g & 1U) continue;
             tally[at].keep[g]++;
             tally[at].keeper[g] ^= i;
         }

@@ -150,7 +150,7 @@ static uint64_t snapshot_cost(const struct prefix *p, const struct block *b) {
     }
     for (uint32_t g = 0; g < p->groups; g++) {
         if (!(p->windowed >> g & 1U)) continue;
-        uint32_t first = snapshot_first(p->group[g].window, b->index);
+        uint32_t first = snapshot_first(&p->group[g], b->index);
         for (const struct block *at = b; at != NULL && at->index >= first; at = parent_of(p, at))
             pages += at->keep[g] == 1;
     }
@@ -209,9 +209,9 @@ static void keep_remove(struct prefix *p, struct block *b, uint32_t group, uint3
 static int pages_are_there(const struct prefix *p, const struct block *b) {
     for (uint32_t g = 0; g < p->groups; g++) {
         if (!(p->windowed >> g & 1U)) continue;
-        uint32_t first = snapshot_first(p->group[g].window, b->index);
+        uint32_t first = snapshot_first(&p->group[g], b->index);
         for (const struct block *at = b; at != NULL && at->index >= first; at = parent_of(p, at))
-            if (at->page[g] == PAGE_NONE) return 0;
+            if (at->page[g] == PAGE_NONE && !(at->none >> g & 1U)) return 0;
     }
     return p->full == 0 || block_resident(p, b);
 }
@@ -219,8 +219,9 @@ static int pages_are_there(const struct prefix *p, const struct block *b) {
 static void span_change(struct prefix *p, struct block *b, int add) {
     for (uint32_t g = 0; g < p->groups; g++) {
         if (!(p->windowed >> g & 1U)) continue;
-        uint32_t first = snapshot_first(p->group[g].window, b->index);
+        uint32_t first = snapshot_first(&p->group[g], b->index);
         for (struct block *at = b; at != NULL && at->index >= first; at = parent_of(p, at)) {
+            if (at->none >> g & 1U) continue;
             if (add)
                 keep_add(p, at, g, block_index(p, b));
             else
@@ -316,7 +317,7 @@ static void leaf_evict(struct prefix *p, struct block *b) {
 }
 
 static int keeps_idle(const struct prefix *p, const struct block *b, uint32_t group) {
-    uint32_t first = snapshot_first(p->group[group].window, b->index);
+    uint32_t first = snapshot_first(&p->group[group], b->index);
     for (const struct block *at = b; at != NULL && at->index >= first; at = parent_of(p, at))
         if (is_idle(p, at, group)) return 1;
     return 0;
@@ -351,6 +352,8 @@ static int evict_windowed(struct prefix *p, uint32_t group) {
 int prefix_evict_page(struct prefix *p, uint32_t group) {
     if (p->windowed >> group & 1U) return evict_windowed(p, group);
     struct block *b = heap_top(p, HEAP_GROUP + group);
+    for (uint32_t g = 0; b == NULL && g < p->groups; g++) /* it is before some that have pages in another group */
+        if (p->full >> g & 1U) b = heap_top(p, HEAP_GROUP + g);
     if (b == NULL) return prefix_evict_block(p); /* what is behind an idle page is in rows' hands, or in none */
     leaf_evict(p, b);
     return 1;

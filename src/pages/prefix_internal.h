@@ -61,6 +61,7 @@ struct block {
     uint8_t snapshot, fresh;           /* fresh: in the list of those that may be worth a copy */
     uint32_t kids_n, kid[KID_BITS];    /* kid[i]: kids with bit i of `derived` */
     uint32_t pins;                     /* of this block itself */
+    uint32_t none;                     /* bit g: group g has no pages for blocks of this index */
     uint32_t has;                      /* bit g: page[g] is there */
     uint32_t page[PAGES_GROUPS_MAX];   /* PAGE_NONE: none */
     uint32_t keep[PAGES_GROUPS_MAX];   /* windowed: snapshots that keep page[g] */
@@ -86,7 +87,8 @@ struct space {
 };
 
 struct group {
-    uint32_t window, total;
+    struct pages_shape shape;
+    uint32_t total;
     uint32_t used;   /* pages that rows hold */
     uint32_t *owner; /* of each page: the block that names it */
 };
@@ -102,7 +104,8 @@ struct heap {
 
 struct prefix {
     struct pages *pages;
-    uint32_t groups, full, windowed; /* full, windowed: bits of groups */
+    uint32_t groups, full, windowed; /* bits of groups */
+    int recurrent;                   /* one of the windowed ones is */
     uint64_t seed;
     struct group group[PAGES_GROUPS_MAX];
 
@@ -129,12 +132,12 @@ struct prefix {
 static inline uint32_t prefix_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static inline uint32_t block_index(const struct prefix *p, const struct block *b) { return (uint32_t)(b - p->block); }
 static inline int block_resident(const struct prefix *p, const struct block *b) {
-    return p->full != 0 && (b->has & p->full) == p->full;
+    return p->full != 0 && ((b->has | b->none) & p->full) == p->full;
 }
 static inline int block_held(const struct block *b) { return b->pins > 0 || b->kid[2] > 0; }
 /* Its copy alone gives back what the full groups need. */
 static inline int block_copied(const struct prefix *p, const struct block *b) {
-    return b->where != 0 && (b->where_has & p->full) == p->full;
+    return b->where != 0 && ((b->where_has | b->none) & p->full) == p->full;
 }
 static inline uint32_t block_end(const struct block *b) { return b->index * PAGE_TOKENS + b->n; }
 
@@ -146,8 +149,16 @@ static inline uint32_t window_first(uint32_t window, uint32_t position) {
     return position <= behind ? 0 : (position - behind) / PAGE_TOKENS;
 }
 /* The first block whose page a snapshot at block `index` keeps. */
-static inline uint32_t snapshot_first(uint32_t window, uint32_t index) {
-    return window_first(window, index * PAGE_TOKENS);
+static inline uint32_t snapshot_first(const struct group *group, uint32_t index) {
+    return group->shape.recurrent ? index : window_first(group->shape.window, index * PAGE_TOKENS);
+}
+static inline uint32_t blocks_none(const struct prefix *p, uint32_t index) {
+    uint32_t none = 0;
+    for (uint32_t g = 0; g < p->groups; g++)
+        none |= (uint32_t)(pages_clamp(&p->group[g].shape, index) != index ||
+                           (p->group[g].shape.end != 0 && index >= p->group[g].shape.end))
+                << g;
+    return none;
 }
 
 /* ---- prefix_tree.c ---- */

@@ -77,7 +77,10 @@ prefix_block prefix_add(struct prefix *p, uint64_t space, prefix_block parent, c
     if (p->blocks_max == 0) return 0;
     struct block *before = parent == 0 ? NULL : parent_for(p, space, parent);
     if (parent != 0 && (before == NULL || (p->full != 0 && !block_resident(p, before)))) return 0;
-    for (uint32_t g = 0; g < p->groups; g++) assert(page[g] != PAGE_NONE || p->group[g].window > 0);
+    uint32_t none = blocks_none(p, before == NULL ? 0 : before->index + 1);
+    assert(n == PAGE_TOKENS || !p->recurrent);
+    for (uint32_t g = 0; g < p->groups; g++)
+        assert(none >> g & 1U ? page[g] == PAGE_NONE : page[g] != PAGE_NONE || p->group[g].shape.window > 0);
 
     struct near_block nearest = prefix_nearest(p, kids_of(p, space, before), tokens, n, OWN_ANY);
     struct block *b = nearest.block;
@@ -194,9 +197,11 @@ void prefix_forget_where(struct prefix *p, prefix_block block) {
 prefix_block prefix_restore(struct prefix *p, uint64_t space, prefix_block parent, const int32_t *tokens, uint32_t n,
                             uint64_t where, uint32_t groups) {
     assert(n >= 1 && n <= PAGE_TOKENS && where != 0);
-    if (p->blocks_max == 0 || (groups & p->full) != p->full) return 0;
+    if (p->blocks_max == 0) return 0;
     struct block *before = parent == 0 ? NULL : parent_for(p, space, parent);
     if (parent != 0 && before == NULL) return 0;
+    uint32_t none = blocks_none(p, before == NULL ? 0 : before->index + 1);
+    if (((groups | none) & p->full) != p->full) return 0;
     struct near_block nearest = prefix_nearest(p, kids_of(p, space, before), tokens, n, OWN_ANY);
     struct block *b = nearest.block;
     p->uses++;

@@ -235,7 +235,7 @@ uint32_t prefix_fresh_groups(const struct prefix *p, const struct block *b) {
     uint32_t worth = block_resident(p, b) ? p->full : 0;
     for (uint32_t g = 0; g < p->groups; g++)
         if (b->keep[g] > 0) worth |= UINT32_C(1) << g;
-    return worth & ~b->told & ~b->where_has;
+    return worth & ~b->told & ~b->where_has & ~b->none;
 }
 
 void prefix_fresh_note(struct prefix *p, struct block *b) {
@@ -326,8 +326,8 @@ void prefix_lose(struct prefix *p, struct block *b, uint32_t group) {
 static uint8_t own_of(const struct prefix *p, const struct block *b) {
     uint32_t all = p->full | p->windowed;
     uint8_t own = OWN_ANY;
-    if (b->has == all) own |= OWN_PAGES;
-    if ((b->has | b->where_has) == all) own |= OWN_STATE;
+    if ((b->has | b->none) == all) own |= OWN_PAGES;
+    if ((b->has | b->where_has | b->none) == all) own |= OWN_STATE;
     return own;
 }
 
@@ -388,6 +388,7 @@ struct block *prefix_block_new(struct prefix *p, uint64_t space, struct block *p
         b->index = parent->index + 1;
         parent->kids_n++;
     }
+    b->none = blocks_none(p, b->index);
     b->rank = (uint32_t)rng_u64(p->seed, 0, p->ranks++);
     b->own = OWN_ANY;
     for (uint32_t g = 0; g < PAGES_GROUPS_MAX; g++) b->page[g] = PAGE_NONE;

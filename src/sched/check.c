@@ -50,7 +50,7 @@ static int check_claims(const struct sched *s) {
     for (uint32_t i = 0; i < s->rows_total; i++)
         for (uint32_t g = 0; g < s->config.groups; g++) {
             claimed[g] += row_at(s, i)->span[g].claim;
-            held[g] += row_at(s, i)->span[g].end - row_at(s, i)->span[g].first;
+            held[g] += row_at(s, i)->span[g].held;
         }
     for (uint32_t g = 0; g < s->config.groups; g++) {
         uint32_t total = pages_total(s->config.pages, g), used = prefix_used(s->prefix, g);
@@ -205,7 +205,8 @@ static int check_row_budget(const struct sched *s, const struct row *r) {
     HOLDS((uint64_t)r->prompt_n + r->max_new <= s->config.context_max);
     HOLDS(r->chunk >= 1 && r->chunk <= s->config.batch_tokens);
     for (uint32_t g = 0; g < s->config.groups; g++) {
-        HOLDS(r->state >= ROW_PREEMPTED || r->state == ROW_WAITING || r->span[g].claim >= 1);
+        HOLDS(r->state >= ROW_PREEMPTED || r->state == ROW_WAITING ||
+              r->span[g].claim >= (s->config.group[g].begin == 0));
         HOLDS(r->span[g].claim <= pages_total(s->config.pages, g));
     }
     return 1;
@@ -219,12 +220,17 @@ static int check_row_spans(const struct sched *s, const struct row *r) {
     for (uint32_t g = 0; g < s->config.groups; g++) {
         const struct span *span = &r->span[g];
         const uint32_t *table = row_table(s, r, g);
-        HOLDS(span->first <= span->end && span->end - span->first <= span->claim);
-        HOLDS(span->end == (r->next + PAGE_TOKENS - 1) / PAGE_TOKENS); /* not one page early */
+        const struct pages_shape *shape = &s->config.group[g];
+        uint32_t held = 0, end = (r->next + PAGE_TOKENS - 1) / PAGE_TOKENS;
+        HOLDS(span->first <= span->end && span->held <= span->claim);
+        HOLDS(end <= shape->begin ? span->held == 0 : span->end == pages_clamp(shape, end)); /* not one page early */
         for (uint32_t k = span->first; k < span->end; k++) {
+            if (shape->recurrent && table[k] == PAGE_NONE) continue;
             HOLDS(table[k] < pages_total(s->config.pages, g));
             s->owners[g][table[k]]++;
+            held++;
         }
+        HOLDS(held == span->held && (!shape->recurrent || r->next == 0 || table[span->end - 1] != PAGE_NONE));
     }
     return 1;
 }
@@ -247,7 +253,7 @@ static int check_row(const struct sched *s, const struct row *r) {
     case ROW_PREEMPTED:
     case ROW_ENDING:
         HOLDS((r->in_flight > 0 || (r->loading && r->state == ROW_ENDING)) && !r->grows);
-        for (uint32_t g = 0; g < s->config.groups; g++) HOLDS(r->span[g].end - r->span[g].first == r->span[g].claim);
+        for (uint32_t g = 0; g < s->config.groups; g++) HOLDS(r->span[g].held == r->span[g].claim);
         break;
     default:
         break;
@@ -263,10 +269,19 @@ static int check_row(const struct sched *s, const struct row *r) {
 static int check_item_pages(const struct sched *s, const struct row *r, const struct plan_item *item) {
     uint32_t last = (item->pos + item->n_tokens - 1) / PAGE_TOKENS;
     for (uint32_t g = 0; g < s->config.groups; g++) {
-        uint32_t window = s->config.group[g].window;
+        const struct pages_shape *shape = &s->config.group[g];
+        const uint32_t *table = row_table(s, r, g);
+        uint32_t window = shape->window;
         uint32_t from = window == 0 || item->pos < window ? 0 : item->pos - window + 1;
-        HOLDS(item->table[g] == row_table(s, r, g));
-        HOLDS(r->span[g].first <= from / PAGE_TOKENS && last < r->span[g].end);
+        HOLDS(item->table[g] == table);
+        if (shape->recurrent) {
+            from = item->pos == 0 ? 0 : item->pos - 1;
+            HOLDS(item->from[g] == (item->pos == 0 ? PAGE_NONE : table[from / PAGE_TOKENS]));
+            HOLDS(item->to[g] == table[last] && item->to[g] != PAGE_NONE);
+        }
+        HOLDS(pages_clamp(shape, from / PAGE_TOKENS) == pages_clamp(shape, last + 1) ||
+              (r->span[g].first <= pages_clamp(shape, from / PAGE_TOKENS) &&
+               pages_clamp(shape, last + 1) <= r->span[g].end));
     }
     return 1;
 }

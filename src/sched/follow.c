@@ -51,6 +51,7 @@ void sched_follow_find(struct sched *s, struct row *r, const int32_t *tokens, ui
         if (n < least || !same(tokens + from, its + from, least - from)) continue;
         uint32_t until = common(tokens, its, n);
         if (until < least || until <= leader->done || until <= look->until) continue;
+        if (s->has_recurrent && until < leader->next) continue; /* it does not stop there any more */
         if (is_too_slow(s, leader, r, until)) continue;
         look->leader = i;
         look->until = until;

@@ -73,17 +73,32 @@ static void admit(struct sched *s) {
 
 /* Pages for positions up to `end`, one by one as the row reaches them. */
 static void row_grow(struct sched *s, struct row *r, uint32_t end) {
-    uint32_t pages_end = (end + PAGE_TOKENS - 1) / PAGE_TOKENS;
     for (uint32_t g = 0; g < s->config.groups; g++) {
+        const struct pages_shape *shape = &s->config.group[g];
         struct span *span = &r->span[g];
-        if (span->end >= pages_end) continue;
-        assert(pages_end - span->first <= span->claim);
+        uint32_t pages_end = pages_clamp(shape, (end + PAGE_TOKENS - 1) / PAGE_TOKENS);
+        if (span->end < shape->begin) span->first = span->end = shape->begin;
         uint32_t *table = row_table(s, r, g);
         for (; span->end < pages_end; span->end++) {
+            table[span->end] = PAGE_NONE;
+            if (shape->recurrent && span->end + 1 < pages_end) continue;
             table[span->end] = prefix_alloc(s->prefix, g);
             assert(table[span->end] != PAGE_NONE);
+            span->held++;
             s->held[g]++;
         }
+        assert(span->held <= span->claim);
+    }
+}
+
+static void item_pages(const struct sched *s, const struct row *r, struct plan_item *item) {
+    uint32_t end = item->pos + item->n_tokens;
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        const uint32_t *table = item->table[g] = row_table(s, r, g);
+        if (!s->config.group[g].recurrent) continue;
+        item->from[g] = item->pos == 0 ? PAGE_NONE : table[(item->pos - 1) / PAGE_TOKENS];
+        item->to[g] = table[(end - 1) / PAGE_TOKENS];
+        assert(item->pos == 0 || item->from[g] != PAGE_NONE);
     }
 }
 
@@ -96,7 +111,7 @@ static uint32_t next_cut(const struct row *r) {
 }
 
 static uint32_t row_limit(const struct row *r) {
-    return sched_min(r->chunk, sched_min(r->known, next_cut(r)) - r->next);
+    return sched_min(r->chunk, sched_min(r->known, sched_min(next_cut(r), r->stop)) - r->next);
 }
 
 static void row_plan(struct sched *s, struct plan *p, struct row *r, uint32_t n) {
@@ -119,7 +134,7 @@ static void row_plan(struct sched *s, struct plan *p, struct row *r, uint32_t n)
         .sample_index = samples ? end - r->prompt_n : 0,
         .boundary = reads && fresh > 0 && end == next_cut(r),
     };
-    for (uint32_t g = 0; g < s->config.groups; g++) item->table[g] = row_table(s, r, g);
+    item_pages(s, r, item);
     p->n_tokens += n;
     p->n_outputs += item->n_outputs;
     p->n_redone += n - fresh;
@@ -180,6 +195,7 @@ static void grant(struct sched *s, const struct plan *p) {
     for (uint32_t i = list->first; i != NO_ROW; i = row_at(s, i)->link[LINK_PLACE].next) {
         struct row *r = row_at(s, i);
         r->granted = 0;
+        r->stop = sched_share_stop(s, r);
         left.outputs -= !r->all_outputs;
         take(&left, r, 1);
     }

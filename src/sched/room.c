@@ -28,9 +28,10 @@ static uint32_t row_total(const struct row *r) { return r->prompt_n + r->max_new
 
 /* While it follows it does not claim the full pages that it will share. */
 static uint64_t claim_for(const struct sched *s, const struct row *r, uint32_t group, uint32_t tokens) {
-    uint32_t window = s->config.group[group].window;
-    uint64_t claim = pages_worst(window, tokens, (uint64_t)SCHED_IN_FLIGHT * r->chunk);
-    return claim - (window == 0 && r->following ? r->lead_until / PAGE_TOKENS : 0);
+    const struct pages_shape *shape = &s->config.group[group];
+    uint64_t claim = pages_worst(shape, tokens, (uint64_t)SCHED_IN_FLIGHT * r->chunk);
+    if (shape->window != 0 || !r->following) return claim;
+    return claim - (pages_clamp(shape, r->lead_until / PAGE_TOKENS) - shape->begin);
 }
 
 static void set_grows(struct sched *s, struct row *r, int grows) {
@@ -80,7 +81,7 @@ void sched_room_claim(struct sched *s, struct row *r) {
 
 int sched_room_refits(const struct sched *s, const struct row *r, const struct look *look) {
     for (uint32_t g = 0; g < s->config.groups; g++) {
-        assert(r->span[g].first == r->span[g].end);
+        assert(r->span[g].held == 0);
         if (spent(s, g) - r->span[g].claim + cost_of(s, r, look, g) > pages_total(s->config.pages, g)) return 0;
     }
     return 1;
@@ -89,8 +90,8 @@ int sched_room_refits(const struct sched *s, const struct row *r, const struct l
 void sched_room_shrink(struct sched *s, struct row *r) {
     for (uint32_t g = 0; g < s->config.groups; g++) {
         struct span *span = &r->span[g];
-        s->claimed[g] -= span->claim - (span->end - span->first);
-        span->claim = span->end - span->first;
+        s->claimed[g] -= span->claim - span->held;
+        span->claim = span->held;
     }
     set_grows(s, r, 0);
 }
@@ -114,8 +115,10 @@ static void release_to(struct sched *s, struct row *r, uint32_t group, uint32_t 
     struct span *span = &r->span[group];
     uint32_t *table = row_table(s, r, group);
     for (; span->first < first && span->first < span->end; span->first++) {
+        if (table[span->first] == PAGE_NONE) continue;
         prefix_unref(s->prefix, group, table[span->first]);
         table[span->first] = PAGE_NONE;
+        span->held--;
         s->held[group]--;
     }
 }

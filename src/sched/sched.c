@@ -194,17 +194,18 @@ static int request_project(const struct sched *s, const struct sched_request *q,
     uint64_t tokens = (uint64_t)q->prompt_n + q->max_new;
     uint32_t c = q->chunk_max == 0 ? s->config.batch_tokens : sched_min(q->chunk_max, s->config.batch_tokens);
     for (uint32_t g = 0; g < s->config.groups; g++) {
-        uint32_t window = s->config.group[g].window, total = pages_total(s->config.pages, g);
-        uint64_t least = pages_worst(window, tokens, SCHED_IN_FLIGHT);
+        const struct pages_shape *shape = &s->config.group[g];
+        uint32_t total = pages_total(s->config.pages, g);
+        uint64_t least = pages_worst(shape, tokens, SCHED_IN_FLIGHT);
         if (least > total)
             return err_set(err, COHORT_E_CAPACITY, "prompt",
                            "%u prompt and %u new tokens need %llu pages of %d tokens in layer group %u; the state "
                            "budget has %u",
                            q->prompt_n, q->max_new, (unsigned long long)least, PAGE_TOKENS, g, total);
-        if (pages_worst(window, tokens, (uint64_t)SCHED_IN_FLIGHT * c) > total) {
+        if (pages_worst(shape, tokens, (uint64_t)SCHED_IN_FLIGHT * c) > total) {
             uint64_t span =
                 (uint64_t)PAGE_TOKENS * (total - 1) + 1; /* the longest that touches `total` pages at most */
-            c = sched_min(c, (uint32_t)((span - (window - 1) - PAGES_SLACK) / SCHED_IN_FLIGHT));
+            c = sched_min(c, (uint32_t)((span - (shape->window - 1) - PAGES_SLACK) / SCHED_IN_FLIGHT));
         }
     }
     *chunk = c;
@@ -438,8 +439,9 @@ static int tables_new(struct sched *s) {
 static int prefix_open(struct sched *s) {
     struct prefix_config c = {.pages = s->config.pages, .groups = s->config.groups};
     for (uint32_t g = 0; g < c.groups; g++) {
-        c.window[g] = s->config.group[g].window;
-        s->has_windows |= c.window[g] != 0;
+        c.group[g] = s->config.group[g];
+        s->has_windows |= c.group[g].window != 0;
+        s->has_recurrent |= c.group[g].recurrent;
     }
     s->prefix = s->config.prefix;
     if (s->prefix != NULL) return 0;

@@ -63,10 +63,6 @@ enum row_state {
     ROW_STATES
 };
 
-struct sched_group {
-    uint32_t window; /* 0: full */
-};
-
 struct sched_tenant {
     uint32_t weight;   /* 1 .. SCHED_WEIGHT_MAX */
     uint32_t rows_max; /* rows that run together; 0: no limit of its own */
@@ -90,10 +86,10 @@ struct sched_config {
      * batch_tokens. */
     uint32_t itl_target_us, itl_ratio_percent;
     uint32_t groups;
-    struct sched_group group[PAGES_GROUPS_MAX];
+    struct pages_shape group[PAGES_GROUPS_MAX];
     struct pages *pages;      /* borrowed; sized by the caller */
     struct prefix *prefix;    /* borrowed; on the same pages. NULL: rows share nothing */
-    uint32_t snapshot_stride; /* windowed groups: a snapshot every so many tokens; 0: none by stride */
+    uint32_t snapshot_stride; /* windowed and recurrent groups: a snapshot every so many tokens; 0: none by stride */
     /* The row's tokens that are known: the prompt, and behind it what it generated and the engine has read; valid until
      * the next call of anything here. Asked inside sched_plan, sched_commit, sched_abandon, sched_finish,
      * sched_pop_load and sched_loaded, for rows with a space only. */
@@ -167,6 +163,9 @@ struct plan_item {
     uint8_t boundary;                        /* its end is one of the row's cuts, reached for the first time */
     uint32_t sample_index;                   /* 0-based index of the generated token that it makes */
     const uint32_t *table[PAGES_GROUPS_MAX]; /* page ids by position / PAGE_TOKENS; valid until the plan is committed */
+    /* Recurrent groups: the pages with the state before the first token (PAGE_NONE: the sequence begins) and after the
+     * last. They are the same if both lie in one block. */
+    uint32_t from[PAGES_GROUPS_MAX], to[PAGES_GROUPS_MAX];
 };
 
 struct plan {

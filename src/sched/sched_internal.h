@@ -44,10 +44,12 @@ struct heap_link {
     uint32_t child, next, prev;
 };
 
-/* A row's pages in one group: table entries [first, end) are held. */
+/* A row's pages in one group: table entries [first, end) are held; of a recurrent group those among them that are not
+ * PAGE_NONE. */
 struct span {
     uint32_t first, end;
-    uint32_t claim; /* pages that are its own to take, the held ones included; end - first never exceeds it */
+    uint32_t held;  /* entries that are */
+    uint32_t claim; /* pages that are its own to take, the held ones included */
 };
 
 struct row {
@@ -78,6 +80,7 @@ struct row {
     uint32_t covered;  /* positions [0, covered) lie inside its claims */
     uint32_t load;     /* its part of the cohort's load */
     uint32_t granted;  /* only inside sched_plan */
+    uint32_t stop;     /* likewise: its next item does not go past this */
     uint32_t slot;     /* which tables are its own, NO_SLOT: none */
     struct link link[LINK_KINDS];
     uint64_t space;  /* what it may share with; 0: nothing */
@@ -159,8 +162,9 @@ struct sched {
     uint32_t slot_free_n;
 
     struct prefix *prefix; /* the caller's, or its own, which stores nothing */
-    uint8_t owns_prefix, has_windows;
-    struct sched_copy *copies; /* a ring of copies_max */
+    uint8_t owns_prefix;
+    uint8_t has_windows, has_recurrent; /* a recurrent group counts as both */
+    struct sched_copy *copies;          /* a ring of copies_max */
     uint32_t copies_max, copies_first, copies_n;
     struct sched_load_block *load_blocks; /* of the load that was told last; table_len */
 
@@ -246,6 +250,9 @@ void sched_share_hope(const struct sched *s, const struct row *r, struct look *o
 void sched_share_look(struct sched *s, struct row *r, struct look *out);
 /* Takes what was found, which its claims cover. */
 void sched_share_take(struct sched *s, struct row *r, const struct look *look);
+/* Where its next item must end at the latest, so that there is a recurrent state to be taken: a position behind its
+ * next one, UINT32_MAX if nothing asks for it. */
+uint32_t sched_share_stop(const struct sched *s, const struct row *r);
 /* Stores what is committed of it, in whole blocks. */
 void sched_share_publish(struct sched *s, struct row *r);
 /* Its last plan is committed and its pages are about to go: stores all that is known of it, if it is sound, and lets

@@ -62,7 +62,8 @@ static uint32_t most_of(const struct row *r) {
 
 static void share_full_pages(const struct sched *s, struct look *look, uint32_t pages) {
     for (uint32_t g = 0; g < s->config.groups; g++)
-        if (s->config.group[g].window == 0) look->shared[g] = pages;
+        if (s->config.group[g].window == 0)
+            look->shared[g] = pages_clamp(&s->config.group[g], pages) - s->config.group[g].begin;
 }
 
 void sched_share_hope(const struct sched *s, const struct row *r, struct look *out) {
@@ -112,12 +113,13 @@ static void take_pages(struct sched *s, struct row *r, const struct look *look) 
     for (uint32_t g = 0; g < s->config.groups; g++) {
         struct span *span = &r->span[g];
         span->first = prefix_take(s->prefix, look->block, look->position, g, row_table(s, r, g), &partial[g]);
-        span->end = end;
-        s->held[g] += end - span->first;
+        span->end = pages_clamp(&s->config.group[g], end);
+        span->held = span->end - span->first;
+        s->held[g] += span->held;
     }
     for (uint32_t g = 0; g < s->config.groups; g++) {
         uint32_t *table = row_table(s, r, g);
-        for (uint32_t k = r->span[g].first; k < end; k++) {
+        for (uint32_t k = r->span[g].first; k < r->span[g].end; k++) {
             if (table[k] != PAGE_NONE) continue;
             table[k] = prefix_alloc(s->prefix, g);
             assert(table[k] != PAGE_NONE);
@@ -168,14 +170,35 @@ void sched_share_take(struct sched *s, struct row *r, const struct look *look) {
 
 /* ---- Putting ---- */
 
+/* The block of the place to go on at `position`, or NO_BLOCK: position p needs what lies before it, so it belongs to
+ * the block of p - 1. With a recurrent group the nearest place is the end of the last whole block before it. */
+static uint32_t place_block(const struct sched *s, uint32_t position) {
+    return (s->has_recurrent ? position : position + PAGE_TOKENS - 1) / PAGE_TOKENS - 1;
+}
+
 /* A place to go on that somebody may want lies in block i: one token before the end of the prompt, a cut, a multiple of
- * the stride. Position p needs what lies before it, so it belongs to the block of p - 1. */
+ * the stride. */
 static int wants_snapshot(const struct sched *s, const struct row *r, uint32_t i) {
     uint32_t low = i * PAGE_TOKENS, high = low + PAGE_TOKENS, stride = s->config.snapshot_stride;
-    if (r->prompt_n - 1 > low && r->prompt_n - 1 <= high) return 1;
+    if (place_block(s, r->prompt_n - 1) == i) return 1;
     for (uint32_t k = 0; k < r->cuts_n; k++)
-        if (r->cuts[k] > low && r->cuts[k] <= high) return 1;
+        if (place_block(s, r->cuts[k]) == i) return 1;
     return stride > 0 && high / stride > low / stride;
+}
+
+uint32_t sched_share_stop(const struct sched *s, const struct row *r) {
+    if (!s->has_recurrent || !shares(s, r)) return UINT32_MAX;
+    uint32_t low = r->next - r->next % PAGE_TOKENS, stride = s->config.snapshot_stride, stop = UINT32_MAX;
+    uint32_t places[SCHED_CUTS_MAX + 2] = {r->prompt_n - 1, r->known - 1}, n = 2;
+    for (uint32_t k = 0; k < r->cuts_n; k++) places[n++] = r->cuts[k];
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t end = places[k] - places[k] % PAGE_TOKENS;
+        if (end > r->next) stop = sched_min(stop, end);
+    }
+    if (stride > 0) stop = sched_min(stop, ((low / stride + 1) * stride + PAGE_TOKENS - 1) / PAGE_TOKENS * PAGE_TOKENS);
+    for (uint32_t i = r->followers.first; i != NO_ROW; i = row_at(s, i)->link[LINK_SHARE].next)
+        if (row_at(s, i)->lead_until > r->next) stop = sched_min(stop, row_at(s, i)->lead_until);
+    return stop;
 }
 
 /* Stores its next block, of n tokens. While a plan in flight reads its table the table must stay: a block that is there
@@ -225,6 +248,7 @@ void sched_share_publish(struct sched *s, struct row *r) {
 
 /* The rest of a block is stored if there is a page in all, or a weight says that it matters. */
 static void store_rest(struct sched *s, struct row *r) {
+    if (s->has_recurrent) return; /* its page, which goes on to change, is no place to go on */
     uint32_t n;
     const int32_t *tokens = storable(s, r, &n);
     uint32_t rest = n - sched_min(n, r->stored * PAGE_TOKENS);

@@ -34,11 +34,27 @@ static uint64_t plan_bytes(const struct state_plan *plan, uint64_t n, const uint
     return bytes;
 }
 
-/* The most that a windowed group has a use for. */
-static uint64_t windowed_pages(const struct state_wanted *w, uint32_t window) {
-    uint64_t row = pages_worst(window, w->row_tokens_max, (uint64_t)w->chunk_max * BACKEND_IN_FLIGHT);
-    uint64_t snapshot = pages_worst(window, w->row_tokens_max, PAGE_TOKENS);
+struct pages_shape state_shape(const struct program_group *group) {
+    int recurrent = group->kind == GROUP_RECURRENT;
+    return (struct pages_shape){.window = recurrent ? 1 : group->window,
+                                .begin = group->begin / PAGE_TOKENS,
+                                .end = group->end / PAGE_TOKENS,
+                                .recurrent = (uint8_t)recurrent};
+}
+
+/* The most that a windowed or recurrent group has a use for. */
+static uint64_t windowed_pages(const struct state_wanted *w, const struct pages_shape *shape) {
+    uint64_t row = pages_worst(shape, w->row_tokens_max, (uint64_t)w->chunk_max * BACKEND_IN_FLIGHT);
+    uint64_t snapshot = shape->recurrent ? 1 : pages_worst(shape, w->row_tokens_max, PAGE_TOKENS);
     return add_saturated(mul_saturated(w->rows, row), mul_saturated(w->snapshots, snapshot));
+}
+
+/* The most that a group has a use for, when the budget's tokens fill any number of pages. */
+static uint64_t most_pages(const struct state_wanted *w, const struct pages_shape *shape) {
+    uint64_t most = STATE_PAGES_MAX;
+    if (shape->window != 0) return group_pages(windowed_pages(w, shape), most);
+    if (shape->end != 0) return group_pages((uint64_t)(w->rows + w->snapshots) * (shape->end - shape->begin), most);
+    return most;
 }
 
 /* The largest n that fits, by halving: plan_bytes never falls with n. */
@@ -62,9 +78,9 @@ int state_plan_make(const struct program *program, const struct state_wanted *wa
     struct state_plan plan = {.groups = program->n_groups};
     uint64_t most[PROGRAM_GROUPS_MAX], n_max = 1;
     for (uint32_t g = 0; g < plan.groups; g++) {
-        uint32_t window = program->groups[g].window;
+        struct pages_shape shape = state_shape(&program->groups[g]);
         plan.page_bytes[g] = backend_page_bytes(&program->groups[g]);
-        most[g] = window ? group_pages(windowed_pages(wanted, window), STATE_PAGES_MAX) : STATE_PAGES_MAX;
+        most[g] = most_pages(wanted, &shape);
         if (most[g] > n_max) n_max = most[g];
     }
 

@@ -8,6 +8,7 @@
 
 #include "backend/program.h"
 #include "base/err.h"
+#include "pages/pages.h"
 
 enum { STATE_PAGES_MAX = 1 << 30 }; /* per group */
 
@@ -15,10 +16,12 @@ struct state;
 
 /* How a budget divides between the groups, by the model's own shape. Let n be the number of pages that the budget's
  * tokens fill. Then
- *     a full group      gets n pages;
+ *     a full group      gets n pages, or, if it holds only the beginnings of sequences, what those of all rows and
+ *                       snapshots take, if that is less;
  *     a windowed group  gets min(n, rows * w + snapshots * v): w is what one row can hold at most, the pages that its
  *                       window, the slack behind it and the chunks of the batches in flight touch; v are those that a
- *                       snapshot in the prefix store keeps. More would lie idle.
+ *                       snapshot in the prefix store keeps. More would lie idle;
+ *     a recurrent group likewise, with PAGES_RECURRENT states for a row and one for a snapshot.
  * A budget in tokens is n directly; a budget in bytes is the largest n whose pages fit. So a window pays for itself
  * only up to its length, and all the rest of the budget is context. */
 struct state_plan {
@@ -27,6 +30,9 @@ struct state_plan {
     uint64_t page_bytes[PROGRAM_GROUPS_MAX];
     uint64_t bytes;
 };
+
+/* The same group as the pages' bookkeeping sees it. */
+struct pages_shape state_shape(const struct program_group *group);
 
 struct state_wanted {
     uint64_t bytes, tokens; /* bytes, or, if 0, room for so many tokens over all rows */

@@ -74,7 +74,7 @@ static uint32_t project(const struct account *a, const struct sched_request *q) 
     for (; c > 0; c--) {
         int fits = 1;
         for (uint32_t g = 0; g < a->config->groups; g++)
-            fits &= pages_worst(a->config->group[g].window, (uint64_t)q->prompt_n + q->max_new, 2 * c) <=
+            fits &= pages_worst(&a->config->group[g], (uint64_t)q->prompt_n + q->max_new, 2 * c) <=
                     pages_total(a->config->pages, g);
         if (fits) break;
     }
@@ -204,7 +204,7 @@ void account_pause(struct account *a, struct account_row *r, int paused) {
 /* ---- Room ---- */
 
 static uint64_t claim(const struct account *a, const struct account_row *r, uint32_t g, uint32_t tokens) {
-    return pages_worst(a->config->group[g].window, tokens, (uint64_t)SCHED_IN_FLIGHT * r->chunk);
+    return pages_worst(&a->config->group[g], tokens, (uint64_t)SCHED_IN_FLIGHT * r->chunk);
 }
 
 static uint64_t claimed(const struct account *a, uint32_t g) {

@@ -25,7 +25,7 @@ static void draw_pages(struct sim_rng *rng, struct sched_config *c, uint32_t whi
     uint32_t plenty = which >= SMALL_POOLS ? sim_below(rng, 6) : sim_between(rng, 3, 12); /* in every group */
     for (uint32_t g = 0; g < c->groups; g++) {
         c->group[g].window = g == 0 && sim_chance(rng, which >= GROWING ? 950 : 800) ? 0 : sim_between(rng, 1, 100);
-        uint32_t worst = (uint32_t)pages_worst(c->group[g].window, c->context_max, 2 * batch);
+        uint32_t worst = (uint32_t)pages_worst(&c->group[g], c->context_max, 2 * batch);
         if (plenty == 0)
             totals[g] = sim_between(rng, (worst + 2) / 3, worst); /* some rows can never fit */
         else if (plenty < 5)

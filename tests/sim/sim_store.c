@@ -42,8 +42,8 @@ void store_new(struct play *p) {
     config.blocks_max = p->habits.blocks_max;
     config.seed = sim_draw(&p->rng);
     for (uint32_t g = 0; g < config.groups; g++) {
-        config.window[g] = p->config.group[g].window;
-        if (p->canary == CANARY_UNWINDOWED) config.window[g] = (config.window[g] + 1) / 2;
+        config.group[g] = p->config.group[g];
+        if (p->canary == CANARY_UNWINDOWED) config.group[g].window = (config.group[g].window + 1) / 2;
     }
     SIM_HOLDS(prefix_new(&config, &p->config.prefix, NULL) == 0);
     p->config.tokens = tokens_of;

@@ -23,7 +23,7 @@ static inline void begin(uint32_t n, const uint32_t *window, const uint32_t *tot
     groups = n;
     assert_int_equal(pages_new(&pages, n, total, NULL), 0);
     struct prefix_config config = {.pages = pages, .groups = n, .blocks_max = blocks, .seed = 99};
-    memcpy(config.window, window, n * sizeof *window);
+    for (uint32_t g = 0; g < n; g++) config.group[g].window = window[g];
     assert_int_equal(prefix_new(&config, &p, NULL), 0);
 }
 

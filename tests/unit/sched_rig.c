@@ -26,7 +26,7 @@ struct rig rig_of(struct sched_config config, uint32_t full, uint32_t windowed) 
     struct rig r = {NULL, NULL, NULL};
     assert_int_equal(pages_new(&r.pages, 2, (const uint32_t[]){full, windowed}, NULL), 0);
     config.pages = r.pages;
-    struct prefix_config store = {r.pages, 2, {config.group[0].window, config.group[1].window}, STORE_BLOCKS, 1};
+    struct prefix_config store = {r.pages, 2, {config.group[0], config.group[1]}, STORE_BLOCKS, 1};
     if (config.tokens != NULL) assert_int_equal(prefix_new(&store, &r.prefix, NULL), 0);
     config.prefix = r.prefix;
     assert_int_equal(sched_new(&config, &r.s, NULL), 0);

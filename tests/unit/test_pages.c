@@ -119,10 +119,11 @@ static void worst_cases_are_exact(void **state) {
         assert_int_equal(pages_touched(tokens), most);
     }
     assert_int_equal(pages_touched(0), 0);
-    assert_int_equal(pages_worst(0, 64, 999), 2);
-    assert_int_equal(pages_worst(0, 65, 0), 3);
-    assert_int_equal(pages_worst(512, 100, 256), 4);      /* shorter than its window */
-    assert_int_equal(pages_worst(512, 1 << 20, 256), 26); /* 799 tokens, which may begin at a page's last position */
+    assert_int_equal(pages_worst(&(struct pages_shape){.window = 0}, 64, 999), 2);
+    assert_int_equal(pages_worst(&(struct pages_shape){.window = 0}, 65, 0), 3);
+    assert_int_equal(pages_worst(&(struct pages_shape){.window = 512}, 100, 256), 4); /* shorter than its window */
+    assert_int_equal(pages_worst(&(struct pages_shape){.window = 512}, 1 << 20, 256),
+                     26); /* 799 tokens, which may begin at a page's last position */
 }
 
 int main(void) {

@@ -58,7 +58,7 @@ static void bad_configurations_are_refused(void **state) {
 
 static void every_failing_allocation_is_survived(void **state) {
     assert_int_equal(pages_new(&pages, 2, (uint32_t[]){4, 4}, NULL), 0);
-    struct prefix_config c = {.pages = pages, .groups = 2, .window = {64, 0}, .blocks_max = 10};
+    struct prefix_config c = {.pages = pages, .groups = 2, .group = {{.window = 64}}, .blocks_max = 10};
     int e = COHORT_E_MEMORY;
     for (uint64_t nth = 1; e != 0; nth++) {
         assert_true(nth < 20);

@@ -617,7 +617,7 @@ static void play(const struct setup *setup, uint64_t seed, uint64_t steps) {
     assert_int_equal(pages_new(&w->pages, setup->groups, setup->pages, NULL), 0);
     struct prefix_config config = {
         .pages = w->pages, .groups = setup->groups, .blocks_max = setup->blocks_max, .seed = seed};
-    memcpy(config.window, setup->window, sizeof config.window);
+    for (uint32_t g = 0; g < setup->groups; g++) config.group[g].window = setup->window[g];
     assert_int_equal(prefix_new(&config, &w->p, NULL), 0);
     for (w->step = 0; w->step < steps; w->step++) {
         step(w);

@@ -94,7 +94,7 @@ static void k3_the_context_limits_a_row(void **state) {
 /* A long row walks through a windowed pool that is much smaller than the row. */
 static void k3_a_window_caps_what_a_row_holds(void **state) {
     enum { CHUNK = 32 };
-    uint64_t worst = pages_worst(64, 2000, 2 * CHUNK);
+    uint64_t worst = pages_worst(&(struct pages_shape){.window = 64}, 2000, 2 * CHUNK);
     struct rig r = rig_of(config_of(2, 2, CHUNK), 64, (uint32_t)worst);
     sched_row a = submit(&r, 1000, 1000);
     const struct plan *p = plan(&r);
