@@ -125,7 +125,7 @@ static void release_to(struct sched *s, struct row *r, uint32_t group, uint32_t 
 
 void sched_row_release_window(struct sched *s, struct row *r) {
     for (uint32_t g = 0; g < s->config.groups; g++) {
-        uint32_t window = s->config.group[g].window;
+        uint32_t window = s->config.group[g].window + s->config.group[g].recurrent; /* the state of the token before */
         if (window == 0 || r->done < window + PAGES_SLACK) continue;
         release_to(s, r, g, (r->done - window - PAGES_SLACK + 1) / PAGE_TOKENS);
     }

@@ -15,13 +15,19 @@ struct fake_backend fake_backend = {.poison = -1, .end = -1};
 
 enum { PAGE_BYTES = BACKEND_PAGE_TOKENS * sizeof(int32_t) };
 
+/* A page of a recurrent group. */
+struct fake_state {
+    uint64_t hash, tokens;
+};
+
 struct backend {
     int threads;
 };
 
 struct backend_program {
     uint32_t groups, vocab, tokens_max, items_max, outputs_max;
-    uint32_t window[PROGRAM_GROUPS_MAX];
+    struct program_group group[PROGRAM_GROUPS_MAX];
+    uint64_t *states[PROGRAM_GROUPS_MAX]; /* of the item that runs, after each of its tokens */
     struct batch queue[BACKEND_IN_FLIGHT];
     uint64_t launched, run, waited; /* batch i lies at i % BACKEND_IN_FLIGHT */
     int when, aside, closing;
@@ -47,6 +53,10 @@ uint64_t backend_program_bytes(const struct backend_program *p) { return 1; }
 uint64_t backend_page_bytes(const struct program_group *group) { return PAGE_BYTES; }
 uint32_t backend_page_layout_version(void) { return 0; }
 
+static int holds(const struct program_group *group, uint32_t pos) {
+    return pos >= group->begin && (group->end == 0 || pos < group->end);
+}
+
 static int32_t *cell(const struct batch *b, const struct batch_item *item, uint32_t group, uint32_t pos) {
     char *page = (char *)b->arena[group] + (size_t)item->table[group][pos / BACKEND_PAGE_TOKENS] * PAGE_BYTES;
     return (int32_t *)(void *)page + pos % BACKEND_PAGE_TOKENS;
@@ -57,14 +67,39 @@ static uint64_t mix(uint64_t h, uint64_t value) {
     return h ^ h >> 29;
 }
 
+static struct fake_state *state_page(const struct batch *b, uint32_t group, uint32_t page) {
+    return (struct fake_state *)(void *)((char *)b->arena[group] + (size_t)page * PAGE_BYTES);
+}
+
+/* Each token changes what the ones before it left. */
+static void advance(struct backend_program *p, const struct batch *b, const struct batch_item *item, uint32_t group,
+                    const int32_t *ids) {
+    struct fake_state state = {1, 0};
+    if (item->from[group] != BATCH_EMPTY) state = *state_page(b, group, item->from[group]);
+    assert(state.tokens == item->first_pos);
+    for (uint32_t j = 0; j < item->n_tokens; j++) {
+        state.hash = ids[j] == fake_backend.poison || state.hash == 0 ? 0 : mix(state.hash, (uint64_t)ids[j]) | 1;
+        state.tokens++;
+        p->states[group][j] = state.hash;
+    }
+    *state_page(b, group, item->to[group]) = state;
+}
+
 /* Logits of position pos from what it sees of every group. */
 static void compute(const struct backend_program *p, const struct batch *b, const struct batch_item *item, uint32_t pos,
                     float *logits) {
     uint64_t h = 1;
     int poisoned = 0;
     for (uint32_t g = 0; g < p->groups; g++) {
-        uint32_t first = p->window[g] && pos + 1 > p->window[g] ? pos + 1 - p->window[g] : 0;
-        for (uint32_t i = first; i <= pos; i++) {
+        const struct program_group *group = &p->group[g];
+        uint32_t first = group->window && pos + 1 > group->window ? pos + 1 - group->window : 0;
+        if (group->kind == GROUP_RECURRENT) {
+            uint64_t state = p->states[g][pos - item->first_pos];
+            poisoned |= state == 0;
+            h = mix(h, state);
+        }
+        for (uint32_t i = first; i <= pos && group->kind == GROUP_ATTENTION; i++) {
+            if (!holds(group, i)) continue;
             int32_t id = *cell(b, item, g, i);
             poisoned |= id == fake_backend.poison;
             h = mix(h, (uint64_t)id);
@@ -80,11 +115,15 @@ static void compute(const struct backend_program *p, const struct batch *b, cons
 static void run_item(struct backend_program *p, const struct batch *b, uint32_t i) {
     const struct batch_item *item = &b->items[i];
     assert(item->n_tokens >= 1 && item->n_outputs <= item->n_tokens && (item->tokens || item->n_tokens == 1));
+    const int32_t *ids = item->tokens ? item->tokens : &b->slots[item->slot];
     for (uint32_t j = 0; j < item->n_tokens; j++) {
-        int32_t id = item->tokens ? item->tokens[j] : b->slots[item->slot];
-        assert(id >= 0 && (uint32_t)id < p->vocab);
-        for (uint32_t g = 0; g < p->groups; g++) *cell(b, item, g, item->first_pos + j) = id;
+        uint32_t pos = item->first_pos + j;
+        assert(ids[j] >= 0 && (uint32_t)ids[j] < p->vocab);
+        for (uint32_t g = 0; g < p->groups; g++)
+            if (p->group[g].kind == GROUP_ATTENTION && holds(&p->group[g], pos)) *cell(b, item, g, pos) = ids[j];
     }
+    for (uint32_t g = 0; g < p->groups; g++)
+        if (p->group[g].kind == GROUP_RECURRENT) advance(p, b, item, g, ids);
     for (uint32_t output = item->n_outputs; output-- > 0;) {
         uint32_t pos = item->first_pos + item->n_tokens - item->n_outputs + output;
         compute(p, b, item, pos, p->logits);
@@ -147,7 +186,10 @@ int backend_compile(struct backend *b, const struct program *program, uint32_t t
     p->tokens_max = tokens_max;
     p->items_max = items_max;
     p->outputs_max = outputs_max;
-    for (uint32_t g = 0; g < p->groups; g++) p->window[g] = program->groups[g].window;
+    for (uint32_t g = 0; g < p->groups; g++) {
+        p->group[g] = program->groups[g];
+        p->states[g] = calloc(tokens_max, sizeof(uint64_t));
+    }
     p->logits = calloc(p->vocab, sizeof(float));
     p->peaks = calloc(logits_spans(p->vocab), sizeof(float));
     p->scratch = calloc(p->vocab, sizeof(float));
@@ -170,6 +212,7 @@ void backend_program_free(struct backend_program *p) {
     if (p->when == FAKE_THREAD) pthread_join(p->thread, NULL);
     pthread_mutex_destroy(&p->lock);
     pthread_cond_destroy(&p->changed);
+    for (uint32_t g = 0; g < p->groups; g++) free(p->states[g]);
     free(p->logits);
     free(p->peaks);
     free(p->scratch);

@@ -37,6 +37,7 @@ int draw_chance(struct draw *d, uint32_t percent);
 /* ---- Models: tiny ones, some with another window than their file says (histories_model.c) ---- */
 struct history_model {
     uint32_t window; /* 0: full attention only */
+    int recurrent;
     uint32_t vocab;
     int32_t eos;
     cohort_model *played, *oracle; /* a model has one engine at a time */

@@ -116,6 +116,10 @@ static uint32_t must_find(const struct round *r, const struct ask *a, const stru
     if (p->certain < PAGE) return 0;
     if (shared > p->certain) shared = p->certain;
     if (shared > last) shared = last;
+    if (r->model->recurrent) { /* the last whole block of what was read, of the prompt or with the answer */
+        uint32_t whole = p->certain / PAGE * PAGE, prompt = (p->prompt_n - 1) / PAGE * PAGE;
+        return shared >= whole ? whole : shared >= prompt ? prompt : 0;
+    }
     if (r->model->window == 0) return shared;
     if (shared + 1 < p->prompt_n) return 0;
     if (shared + 1 == p->prompt_n || shared + 1 >= p->certain) return shared < PAGE ? 0 : shared - PAGE;

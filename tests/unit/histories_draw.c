@@ -24,7 +24,7 @@ void shape_draw(struct draw *d, const struct history_model *m, struct shape *s) 
     *s = (struct shape){.calm = draw_chance(d, 30)};
     s->alphabet = PICK(d, 1, 2, 3, 8, m->vocab - 20, m->vocab - 20, m->vocab - 20);
     s->backend = (int)PICK(d, FAKE_AT_WAIT, FAKE_AT_WAIT, FAKE_AT_WAIT, FAKE_AT_LAUNCH, FAKE_AT_LAUNCH, FAKE_THREAD);
-    s->delay = s->backend == FAKE_THREAD && draw_chance(d, 50) ? (int)draw_between(d, 1, 30) : 0;
+    s->delay = draw_chance(d, 50) ? (int)draw_between(d, 1, 30) : 0;
     for (int i = 0; i < HISTORY_TENANTS; i++)
         s->tenants[i] = (cohort_tenant){.name = names[i], .weight = draw_between(d, 1, 3)};
     if (draw_chance(d, 20)) s->tenants[2].rows = 1;

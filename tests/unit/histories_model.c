@@ -68,6 +68,7 @@ int history_model_open(struct history_model *m, const char *name, const char *cp
     close(fd);
     free(bytes);
     m->window = window;
+    m->recurrent = strcmp(folder, "qwen3_5") == 0 || strcmp(folder, "lfm2") == 0;
     m->played = open_path(copy, cpu);
     m->oracle = open_path(copy, cpu);
     unlink(copy); /* they have it mapped */

@@ -85,6 +85,7 @@ static void submit_wave(struct round *r, struct ask *wave, uint32_t n) {
     if (hold) cohort_engine_hold(r->engine, 1);
     for (uint32_t i = 0; i < n; i++) {
         submit(r, &wave[i]);
+        if (r->shape.delay && draw_chance(&r->draw, 30)) usleep(draw_below(&r->draw, (uint32_t)r->shape.delay));
         if (!hold && draw_chance(&r->draw, 30)) read_ready(r, wave, i + 1, 1);
     }
     if (hold) cohort_engine_hold(r->engine, 0);
