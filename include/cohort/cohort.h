@@ -190,6 +190,11 @@ typedef struct cohort_engine_options {
 } cohort_engine_options;
 
 COHORT_API void cohort_engine_options_defaults(cohort_engine_options *options);
+/* What an engine of these options would take of memory, as text, or JSON if `json`: state by kind of layer, weights,
+ * working memory, and what this process may use. Packs nothing and takes no state; the model must have no engine open.
+ * *out freed with cohort_free. */
+COHORT_API int cohort_plan(cohort_model *model, const cohort_engine_options *options, int json, char **out,
+                           size_t *out_len, cohort_error *err);
 /* Packs the weights for this engine, takes the state's memory and starts the thread. A model has one engine at a time
  * (E_UNSUPPORTED). `options` NULL: the defaults. E_UNSUPPORTED names a tensor type that is not implemented. */
 COHORT_API int cohort_engine_open(cohort_model *model, const cohort_engine_options *options, cohort_engine **out,

@@ -43,6 +43,13 @@ int backend_compile(struct backend *b, const struct program *program, uint32_t t
                     uint32_t outputs_max, void (*progress)(void *user, double fraction), void *user,
                     struct backend_program **out, cohort_error *err);
 void backend_program_free(struct backend_program *p);
+/* What the compiled program would take of memory. Packs nothing, and touches only the tensors that are vectors. */
+struct backend_needs {
+    uint64_t weights; /* packed */
+    uint64_t work;    /* registers, prepared rows, logits, vectors */
+};
+int backend_measure(struct backend *b, const struct program *program, uint32_t tokens_max, uint32_t items_max,
+                    uint32_t outputs_max, struct backend_needs *out, cohort_error *err);
 uint64_t backend_program_bytes(const struct backend_program *p); /* packed weights */
 
 /* Bytes of one page: PAGE_TOKENS tokens of all layers of a group, or in a recurrent group one state of each; the layout

@@ -40,7 +40,7 @@ struct cli_options {
     /* score, tokenize, inspect, bench */
     const char *ids, *rows_list;
     int64_t bench_prompt, bench_repeats;
-    int json, special, no_bos;
+    int json, special, no_bos, plan;
     /* cache */
     int64_t unused; /* seconds; -1: not given */
     int repair;
@@ -68,6 +68,8 @@ int cli_failf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_open_model(const struct cli_options *options, int vocab_only, cohort_model **out);
 int cli_open_engine(const struct cli_options *options, cohort_model *model, const cohort_engine_options *base,
                     cohort_engine **out);
+/* What that engine would take of memory: text or JSON, freed with cohort_free. */
+int cli_plan(const struct cli_options *options, cohort_model *model, int json, char **out, size_t *len);
 /* Path of the default model in a static buffer. */
 const char *cli_default_model(void);
 /* Whole file (or stdin for "-") into malloc'ed *out; at most CLI_FILE_MAX bytes. */

@@ -14,30 +14,31 @@ struct loading {
     struct server *server;
     cohort_model *model;
     cohort_engine *engine;
+    char *plan; /* of its memory */
 };
 
 static void print_start(const struct loading *l) {
     cohort_model_info info;
     cohort_engine_options engine;
-    cohort_metrics metrics;
     cohort_model_get_info(l->model, &info);
     cohort_engine_get_options(l->engine, &engine);
-    cohort_metrics_get(l->engine, &metrics);
     fprintf(stderr, "cohort %s: %s (%s, %.0f M weights, numerics version %d), cpu level %s, %d threads\n",
             COHORT_VERSION, info.name, info.architecture, (double)info.parameters / 1e6, info.numerics_version,
             info.cpu, info.threads);
-    fprintf(stderr, "  %u tokens of context per request, %u rows, %u waiting, %u tokens an iteration%s\n",
-            engine.context, engine.rows, engine.queue, engine.batch_tokens,
-            l->options.batch_tokens < l->options.rows ? " (raised to the number of rows)" : "");
-    fprintf(stderr, "  state budget: %.1f MiB for %llu tokens in %llu pages, precision f16\n",
-            (double)engine.kv_bytes / 1048576.0, (unsigned long long)engine.kv_tokens,
-            (unsigned long long)metrics.kv_pages_total);
+    fprintf(stderr, "  %u waiting behind %u rows, %u tokens an iteration%s\n", engine.queue, engine.rows,
+            engine.batch_tokens, l->options.batch_tokens < l->options.rows ? " (raised to the number of rows)" : "");
+    for (const char *line = l->plan; line && *line;) { /* what `cohort inspect --plan` says */
+        size_t n = strcspn(line, "\n");
+        fprintf(stderr, "  %.*s\n", (int)n, line);
+        line += n + (line[n] != 0);
+    }
     fprintf(stderr, "  listening on http://%s:%u\n", l->options.host, server_port(l->server));
 }
 
 static void *load(void *argument) {
     struct loading *l = argument;
-    if (cli_open_model(&l->options, 0, &l->model) != 0 ||
+    size_t len;
+    if (cli_open_model(&l->options, 0, &l->model) != 0 || cli_plan(&l->options, l->model, 0, &l->plan, &len) != 0 ||
         cli_open_engine(&l->options, l->model, NULL, &l->engine) != 0) {
         server_abort(l->server);
         return NULL;
@@ -98,5 +99,6 @@ int cmd_serve(const struct cli_options *options) {
     server_close(l.server);
     cohort_engine_close(l.engine, CLOSE_GRACE_MS);
     cohort_model_close(l.model);
+    cohort_free(l.plan);
     return rc ? 1 : 0;
 }

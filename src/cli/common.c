@@ -64,8 +64,9 @@ int cli_open_model(const struct cli_options *options, int vocab_only, cohort_mod
     return 1;
 }
 
-int cli_open_engine(const struct cli_options *options, cohort_model *model, const cohort_engine_options *base,
-                    cohort_engine **out) {
+/* The options of an engine; `base`: its sizes come from there. */
+static void engine_options(const struct cli_options *options, const cohort_engine_options *base,
+                           cohort_engine_options *out) {
     cohort_engine_options engine;
     if (base) {
         engine = *base;
@@ -88,7 +89,21 @@ int cli_open_engine(const struct cli_options *options, cohort_model *model, cons
     engine.snapshot_stride = (uint32_t)options->snapshot_stride;
     engine.state_dir = options->state_dir;
     engine.state_dir_bytes = (uint64_t)options->state_dir_bytes;
+    *out = engine;
+}
+
+int cli_plan(const struct cli_options *options, cohort_model *model, int json, char **out, size_t *len) {
+    cohort_engine_options engine;
     cohort_error error = {0};
+    engine_options(options, NULL, &engine);
+    return cohort_plan(model, &engine, json, out, len, &error) != 0 ? cli_fail(&error) : 0;
+}
+
+int cli_open_engine(const struct cli_options *options, cohort_model *model, const cohort_engine_options *base,
+                    cohort_engine **out) {
+    cohort_engine_options engine;
+    cohort_error error = {0};
+    engine_options(options, base, &engine);
     int rc = cohort_engine_open(model, &engine, out, &error);
     return rc ? cli_fail(&error) : 0;
 }

@@ -10,8 +10,7 @@ enum { SNAPSHOTS_PER_ROW = 4 };
 
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* The machine's memory, or less if the control group has a limit ("max" is none). */
-static uint64_t memory_limit(void) {
+uint64_t budget_memory_limit(void) {
     uint64_t limit = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     static const char *const files[] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
@@ -35,7 +34,7 @@ int budget_plan(const struct program *program, const cohort_engine_options *o, s
     if (!w.bytes && !w.tokens) w.tokens = (uint64_t)o->rows * o->context;
     int code = state_plan_make(program, &w, out, err);
     if (code || o->kv_bytes || o->kv_tokens) return code;
-    uint64_t most = memory_limit() / 2;
+    uint64_t most = budget_memory_limit() / 2;
     if (out->bytes <= most) return 0;
     w.bytes = most;
     w.tokens = 0;

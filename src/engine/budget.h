@@ -10,6 +10,8 @@
  * half of the memory that this process may use. */
 int budget_plan(const struct program *program, const cohort_engine_options *options, struct state_plan *out,
                 cohort_error *err);
+/* The machine's memory, or less if the control group has a limit ("max" is none). */
+uint64_t budget_memory_limit(void);
 /* Tokens over all rows that the plan has room for. */
 uint64_t budget_tokens(const struct program *program, const struct state_plan *plan);
 

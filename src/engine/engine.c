@@ -45,7 +45,7 @@ static int check_range(const char *field, uint64_t value, uint64_t least, uint64
 }
 
 /* Fills in what was left to us and raises what is too small. */
-static int make_effective(struct cohort_engine *e, cohort_error *err) {
+int engine_make_effective(struct cohort_engine *e, cohort_error *err) {
     cohort_engine_options *o = &e->options;
     if (o->size != sizeof(*o))
         return err_set(err, COHORT_E_ARGUMENT, "size", "the options were not filled by cohort_engine_options_defaults");
@@ -284,7 +284,7 @@ int cohort_engine_open(cohort_model *model, const cohort_engine_options *options
     else
         cohort_engine_options_defaults(&e->options);
     int code = copy_state_dir(e, err); /* first: from here on the name is ours to free */
-    if (!code) code = make_effective(e, err);
+    if (!code) code = engine_make_effective(e, err);
     if (!code) code = open_trace(e, err);
     if (!code) code = open_tenants(e, err);
     if (!code) code = open_state(e, err);

@@ -247,6 +247,9 @@ int row_has_room(const struct row *row); /* the ring takes another iteration's r
  * preempted at least one iteration after this token was made, and is admitted again later. 0 or COHORT_E_MEMORY. */
 int row_add_token(struct row *row, int32_t token);
 
+/* engine.c. Fills in what was left to us and raises what is too small; needs e->model. */
+int engine_make_effective(struct cohort_engine *e, cohort_error *err);
+
 /* iteration.c: a plan as a batch. */
 int iteration_init(struct iteration *it, struct cohort_engine *e, uint32_t items_max, uint32_t outputs_max);
 void iteration_deinit(struct iteration *it);

@@ -85,6 +85,17 @@ void prefix_free(struct prefix *p) {
     mem_free(p);
 }
 
+uint64_t prefix_bytes(uint32_t groups, const uint32_t totals[], int stores) {
+    uint64_t blocks = 0, bytes = 0;
+    for (uint32_t g = 0; g < groups; g++) {
+        bytes +=
+            (uint64_t)totals[g] * 3 * sizeof(uint32_t); /* the owner here; the count and the free list in pages.c */
+        if (totals[g] > blocks) blocks = totals[g];
+    }
+    uint64_t each = sizeof(struct block) + (groups + HEAPS - HEAP_END) * sizeof(uint32_t);
+    return bytes + (stores ? blocks * each : 0);
+}
+
 /* ---- Rows' pages ---- */
 
 static uint32_t idle_pages(const struct prefix *p, uint32_t group) {

@@ -63,6 +63,8 @@ struct prefix_config {
 
 int prefix_new(const struct prefix_config *config, struct prefix **out, cohort_error *err);
 void prefix_free(struct prefix *p); /* the pages go with the pool */
+/* Bytes of memory that the books of so many pages take, once all are in use. stores: blocks_max is not 0. */
+uint64_t prefix_bytes(uint32_t groups, const uint32_t totals[], int stores);
 
 /* ---- Rows' pages ---- */
 /* A page with one reference, the caller's; evicts if it must. PAGE_NONE: rows hold all of the group. */

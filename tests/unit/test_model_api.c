@@ -157,6 +157,53 @@ static void a_vocabulary_has_no_engine(void **state) {
     cohort_model_close(vocabulary);
 }
 
+/* The number behind a name in a report. */
+static unsigned long long number_of(const char *json, const char *name) {
+    const char *at = strstr(json, name);
+    assert_non_null(at);
+    return strtoull(at + strlen(name), NULL, 10);
+}
+
+static void a_plan_is_what_an_engine_takes(void **state) {
+    NEEDS_MODEL;
+    for (uint32_t rows = 1; rows <= 16; rows += 5)
+        for (uint32_t context = 40; context <= 4000; context *= 10) {
+            cohort_engine_options o;
+            cohort_error err;
+            cohort_model_info model_info;
+            char *json;
+            size_t len;
+            cohort_engine_options_defaults(&o);
+            o.rows = rows;
+            o.context = context;
+            assert_int_equal(cohort_plan(model, &o, 1, &json, &len, &err), 0);
+            assert_int_equal(strlen(json), len);
+            cohort_engine *engine = run_open_engine(model, &o);
+            cohort_engine_get_options(engine, &o);
+            cohort_model_get_info(model, &model_info);
+            assert_int_equal(number_of(json, "\"state\":{\"bytes\":"), o.kv_bytes);
+            assert_int_equal(number_of(json, "\"tokens\":"), o.kv_tokens);
+            assert_int_equal(number_of(json, "\"weights_bytes\":"), model_info.packed_bytes);
+            assert_non_null(strstr(json, "\"fits\":true"));
+            cohort_free(json);
+            run_close_engine(NULL);
+        }
+}
+
+static void a_plan_of_bad_options_names_the_field(void **state) {
+    NEEDS_MODEL;
+    cohort_engine_options o;
+    cohort_error err;
+    char *text = (char *)&o;
+    size_t len = 1;
+    cohort_engine_options_defaults(&o);
+    o.rows = 0;
+    assert_int_equal(cohort_plan(model, &o, 0, &text, &len, &err), COHORT_E_ARGUMENT);
+    assert_string_equal(err.field, "rows");
+    assert_null(text);
+    assert_int_equal(len, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_model_says_what_it_is, run_close_engine),
@@ -165,6 +212,8 @@ int main(void) {
         cmocka_unit_test(chats_are_rendered),
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(a_vocabulary_has_no_engine),
+        cmocka_unit_test_teardown(a_plan_is_what_an_engine_takes, run_close_engine),
+        cmocka_unit_test(a_plan_of_bad_options_names_the_field),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -78,6 +78,7 @@ static int vector_take(struct backend_program *p, const struct program_tensor *t
     if (!dequant_supported(t->type))
         return err_set(err, COHORT_E_UNSUPPORTED, t->name, "vectors of type %s are not supported", type_name(t->type));
     w->vector = mem_aligned(t->cols, sizeof *w->vector);
+    p->work_bytes += t->cols * sizeof *w->vector;
     if (!w->vector) return no_memory(err, "a vector", t->cols * sizeof *w->vector);
     dequant_row(t->type, t->data, 0, t->cols, w->vector);
     return 0;
@@ -107,9 +108,11 @@ static int weights_plan(struct backend_program *p, const struct program *program
 /* ---- Registers and scratch ---- */
 
 /* Floats of n rows of `stride` floats. */
-static float *rows_alloc(size_t n, size_t stride) {
+static float *rows_alloc(struct backend_program *p, size_t n, size_t stride) {
     size_t floats;
-    return size_mul(n ? n : 1, stride, &floats) ? NULL : mem_aligned(floats, sizeof(float));
+    if (size_mul(n ? n : 1, stride, &floats)) return NULL;
+    p->work_bytes += floats * sizeof(float);
+    return mem_aligned(floats, sizeof(float));
 }
 
 static int regs_alloc(struct backend_program *p, const struct program *program, cohort_error *err) {
@@ -120,7 +123,7 @@ static int regs_alloc(struct backend_program *p, const struct program *program, 
         assert(reg->width > 0 && reg->width <= PROGRAM_WIDTH_MAX);
         if (reg->parent >= 0) continue;
         size_t stride = row_stride(reg->width);
-        p->reg_data[i] = rows_alloc(p->tokens_max, stride);
+        p->reg_data[i] = rows_alloc(p, p->tokens_max, stride);
         if (!p->reg_data[i]) return no_memory(err, "a batch's registers", p->tokens_max * stride * sizeof(float));
         p->regs[i] = (struct reg_rows){p->reg_data[i], stride, reg->width};
     }
@@ -151,7 +154,7 @@ static int shape_take(struct backend_program *p, const struct program *program, 
         const struct program_rope *rope = &program->ropes[i];
         p->ropes[i] = *rope;
         p->ropes[i].frequency = mem_alloc(rope->pairs, sizeof(double));
-        p->angles[i] = rows_alloc(p->tokens_max, (size_t)rope->pairs * 2);
+        p->angles[i] = rows_alloc(p, p->tokens_max, (size_t)rope->pairs * 2);
         p->n_ropes = i + 1; /* before the check: what is there is freed */
         if (!p->ropes[i].frequency || !p->angles[i]) return no_memory(err, "rope tables", rope->pairs);
         memcpy(p->ropes[i].frequency, rope->frequency, rope->pairs * sizeof(double));
@@ -170,6 +173,7 @@ static int acts_alloc(struct backend_program *p, cohort_error *err) {
     for (int k = 0; k < PACK_KINDS; k++) {
         if (!p->acts[k].bytes) continue;
         p->acts[k].base = mem_aligned(p->acts[k].bytes, 1);
+        p->work_bytes += p->acts[k].bytes;
         if (!p->acts[k].base) return no_memory(err, "prepared rows", p->acts[k].bytes);
     }
     return 0;
@@ -185,12 +189,12 @@ static int scratch_alloc(struct backend_program *p, cohort_error *err) {
         if (need > floats) floats = (uint32_t)need;
     }
     p->scratch_stride = row_stride(floats);
-    p->scratch = rows_alloc(team_threads(p->backend->team), p->scratch_stride);
+    p->scratch = rows_alloc(p, team_threads(p->backend->team), p->scratch_stride);
     p->logits_stride = row_stride(p->vocab);
     uint32_t rows = p->outputs_max < BACKEND_LOGIT_TILE ? p->outputs_max : BACKEND_LOGIT_TILE;
-    p->logits = rows_alloc(rows, p->logits_stride);
+    p->logits = rows_alloc(p, rows, p->logits_stride);
     p->peaks_stride = row_stride(logits_spans(p->vocab));
-    p->peaks = rows_alloc(rows, p->peaks_stride);
+    p->peaks = rows_alloc(p, rows, p->peaks_stride);
     if (!p->scratch || !p->logits || !p->peaks)
         return no_memory(err, "logits", rows * p->logits_stride * sizeof(float));
 
@@ -205,9 +209,9 @@ static int scratch_alloc(struct backend_program *p, cohort_error *err) {
 
 /* ---- Entry points ---- */
 
-int backend_compile(struct backend *b, const struct program *program, uint32_t tokens_max, uint32_t items_max,
-                    uint32_t outputs_max, void (*progress)(void *user, double fraction), void *user,
-                    struct backend_program **out, cohort_error *err) {
+/* All but the weights themselves. */
+static int prepare(struct backend *b, const struct program *program, uint32_t tokens_max, uint32_t items_max,
+                   uint32_t outputs_max, struct backend_program **out, cohort_error *err) {
     assert(tokens_max >= 1 && items_max >= 1 && program->vocab >= 1 && program->n_ops <= PROGRAM_OPS_MAX);
     struct backend_program *p = mem_zalloc(1, sizeof *p);
     if (!p) return no_memory(err, "a program", sizeof *p);
@@ -216,15 +220,33 @@ int backend_compile(struct backend *b, const struct program *program, uint32_t t
     p->items_max = items_max;
     p->outputs_max = outputs_max < tokens_max ? outputs_max : tokens_max;
     p->vocab = program->vocab;
+    *out = p;
 
     int code = tensors_take(p, program, err);
     if (!code) code = weights_plan(p, program, err);
     if (!code) code = shape_take(p, program, err);
     if (!code) code = regs_alloc(p, program, err);
     if (!code) code = acts_alloc(p, err);
-    if (!code) code = weights_pack(p, progress, user, err);
     if (!code) code = phases_build(p, program, err);
     if (!code) code = scratch_alloc(p, err);
+    return code;
+}
+
+int backend_measure(struct backend *b, const struct program *program, uint32_t tokens_max, uint32_t items_max,
+                    uint32_t outputs_max, struct backend_needs *out, cohort_error *err) {
+    struct backend_program *p = NULL;
+    int code = prepare(b, program, tokens_max, items_max, outputs_max, &p, err);
+    if (!code) *out = (struct backend_needs){.weights = p->packed_bytes, .work = p->work_bytes};
+    backend_program_free(p);
+    return code;
+}
+
+int backend_compile(struct backend *b, const struct program *program, uint32_t tokens_max, uint32_t items_max,
+                    uint32_t outputs_max, void (*progress)(void *user, double fraction), void *user,
+                    struct backend_program **out, cohort_error *err) {
+    struct backend_program *p = NULL;
+    int code = prepare(b, program, tokens_max, items_max, outputs_max, &p, err);
+    if (!code) code = weights_pack(p, progress, user, err);
     if (code) {
         backend_program_free(p);
         return code;

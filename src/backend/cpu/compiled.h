@@ -138,6 +138,7 @@ struct backend_program {
     struct weight *weights;
     char *packed_data;
     size_t packed_bytes;
+    size_t work_bytes; /* of everything else that is large */
 
     struct reg_rows regs[PROGRAM_REGS_MAX];
     float *reg_data[PROGRAM_REGS_MAX]; /* of registers without parent */

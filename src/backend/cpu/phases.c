@@ -139,7 +139,7 @@ static void product_add(struct builder *b, struct phase *phase, const struct op 
     const struct weight *bias = op->bias >= 0 ? weight_of(b, op->bias) : NULL;
     struct product *product = &p->products[p->n_products++];
     *product = (struct product){.weight = &weight_of(b, op->tensor)->packed, .dst = op->dst};
-    assert(product->weight->data && product->weight->cols == width_of(b, op->a));
+    assert(product->weight->groups > 0 && product->weight->cols == width_of(b, op->a));
     if (bias) {
         assert(bias->vector && p->tensors[op->bias].cols == product->weight->rows);
         product->bias = bias->vector;

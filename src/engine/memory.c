@@ -1,0 +1,158 @@
+/* What an engine takes of memory, told before anything is loaded: cohort_plan. The caller's thread. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "engine/budget.h"
+#include "engine/internal.h"
+
+enum { REPORT_BYTES_MAX = 64 << 10 };
+
+struct needs {
+    struct backend_needs backend;
+    struct state_plan state;
+    uint64_t model; /* what this process holds of the model already: vocabulary, names */
+    uint64_t books; /* page tables, the prefix store's index, rings */
+    uint64_t total, limit;
+};
+
+static const char *form_name(enum state_form form) {
+    static const char *const names[] = {[FORM_F16] = "f16", [FORM_Q8] = "q8_0", [FORM_Q4] = "q4_0"};
+    return names[form];
+}
+
+/* Memory of this process that no file backs; 0 if the system does not say. */
+static uint64_t anonymous_bytes(void) {
+    FILE *f = fopen("/proc/self/status", "r");
+    unsigned long long kib = 0;
+    char line[256];
+    while (f && fgets(line, sizeof(line), f))
+        if (sscanf(line, "RssAnon: %llu kB", &kib) == 1) break;
+    if (f) fclose(f);
+    return (uint64_t)kib << 10;
+}
+
+/* Bookkeeping that grows with the options: what is touched when all rows and all pages are in use. */
+static uint64_t books_bytes(const struct cohort_engine *e, const struct state_plan *plan) {
+    const cohort_engine_options *o = &e->options;
+    uint64_t table = (uint64_t)(o->context / PAGE_TOKENS + 1) * plan->groups * sizeof(uint32_t);
+    uint64_t row = table + o->ring_bytes + (uint64_t)o->context * sizeof(int32_t);
+    return o->rows * row + prefix_bytes(plan->groups, plan->pages, o->cache);
+}
+
+static int needs_take(struct cohort_engine *e, struct needs *out, cohort_error *err) {
+    const struct program *program = model_program(e->model->built);
+    int code = engine_make_effective(e, err);
+    if (code) return code;
+    out->model = anonymous_bytes();
+    code = budget_plan(program, &e->options, &out->state, err);
+    uint32_t tokens = e->options.batch_tokens;
+    if (!code) code = backend_measure(e->model->backend, program, tokens, e->options.rows, tokens, &out->backend, err);
+    if (code) return code;
+    out->books = books_bytes(e, &out->state);
+    out->limit = budget_memory_limit();
+    out->total = out->model + out->backend.weights + out->backend.work + out->state.bytes + out->books;
+    return 0;
+}
+
+/* ---- The report ---- */
+
+static int say_group(struct buf *b, const struct program_group *g, uint32_t pages, uint64_t page_bytes) {
+    int code = buf_addf(b, "  %u layers, ", g->layers);
+    if (g->kind == GROUP_RECURRENT) {
+        if (!code) code = buf_addf(b, "recurrent: %.1f KiB a state, %u states", (double)page_bytes / 1024, pages);
+    } else {
+        if (!code && g->window) code = buf_addf(b, "window of %u tokens", g->window);
+        if (!code && !g->window) code = buf_adds(b, "full attention");
+        if (!code && g->end) code = buf_addf(b, ", the first %u tokens", g->end);
+        if (!code && g->begin) code = buf_addf(b, ", from token %u on", g->begin);
+        if (!code)
+            code = buf_addf(
+                b, ": %u key/value heads of %u and %u, keys %s, values %s, %.2f KiB a token, %" PRIu64 " tokens",
+                g->kv_heads, g->key_width, g->value_width, form_name(g->key_form), form_name(g->value_form),
+                (double)page_bytes / PAGE_TOKENS / 1024, (uint64_t)pages * PAGE_TOKENS);
+    }
+    return code ? code : buf_addf(b, ", %.1f MiB\n", (double)(page_bytes * pages) / 1048576);
+}
+
+static int json_group(struct buf *b, const struct program_group *g, uint32_t pages, uint64_t page_bytes) {
+    int code = buf_addf(b, "{\"layers\":%u,\"kind\":\"%s\",\"pages\":%u,\"page_bytes\":%" PRIu64, g->layers,
+                        g->kind == GROUP_RECURRENT ? "recurrent" : "attention", pages, page_bytes);
+    if (!code && g->kind == GROUP_ATTENTION)
+        code = buf_addf(b, ",\"window\":%u,\"first_token\":%u,\"end_token\":%u,\"keys\":\"%s\",\"values\":\"%s\"",
+                        g->window, g->begin, g->end, form_name(g->key_form), form_name(g->value_form));
+    return code ? code : buf_adds(b, "}");
+}
+
+static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
+
+static int report_text(struct buf *b, const struct cohort_engine *e, const struct program *program,
+                       const struct needs *n) {
+    const cohort_engine_options *o = &e->options;
+    int code =
+        buf_addf(b, "%u rows of %u tokens of context, %u tokens an iteration\n", o->rows, o->context, o->batch_tokens);
+    if (!code)
+        code = buf_addf(b, "state: %.1f MiB for %" PRIu64 " tokens\n", mib(n->state.bytes),
+                        budget_tokens(program, &n->state));
+    for (uint32_t g = 0; g < n->state.groups && !code; g++)
+        code = say_group(b, &program->groups[g], n->state.pages[g], n->state.page_bytes[g]);
+    if (!code)
+        code = buf_addf(b,
+                        "weights: %.1f MiB; working memory: %.1f MiB; books: %.1f MiB; vocabulary and names: %.1f MiB\n"
+                        "together: %.1f MiB of the %.1f MiB that this process may use%s\n",
+                        mib(n->backend.weights), mib(n->backend.work), mib(n->books), mib(n->model), mib(n->total),
+                        mib(n->limit), n->total > n->limit ? ": it does not fit" : "");
+    return code;
+}
+
+static int report_json(struct buf *b, const struct cohort_engine *e, const struct program *program,
+                       const struct needs *n) {
+    const cohort_engine_options *o = &e->options;
+    int code = buf_addf(b,
+                        "{\"rows\":%u,\"context\":%u,\"batch_tokens\":%u,\"state\":{\"bytes\":%" PRIu64
+                        ",\"tokens\":%" PRIu64 ",\"groups\":[",
+                        o->rows, o->context, o->batch_tokens, n->state.bytes, budget_tokens(program, &n->state));
+    for (uint32_t g = 0; g < n->state.groups && !code; g++) {
+        if (g > 0) code = buf_adds(b, ",");
+        if (!code) code = json_group(b, &program->groups[g], n->state.pages[g], n->state.page_bytes[g]);
+    }
+    if (!code)
+        code = buf_addf(b,
+                        "]},\"weights_bytes\":%" PRIu64 ",\"work_bytes\":%" PRIu64 ",\"books_bytes\":%" PRIu64
+                        ",\"model_bytes\":%" PRIu64 ",\"total_bytes\":%" PRIu64 ",\"limit_bytes\":%" PRIu64
+                        ",\"fits\":%s}\n",
+                        n->backend.weights, n->backend.work, n->books, n->model, n->total, n->limit,
+                        n->total <= n->limit ? "true" : "false");
+    return code;
+}
+
+int cohort_plan(cohort_model *model, const cohort_engine_options *options, int json, char **out, size_t *out_len,
+                cohort_error *err) {
+    *out = NULL;
+    *out_len = 0;
+    if (!model->built)
+        return err_set(err, COHORT_E_UNSUPPORTED, "vocab_only", "the model was opened for its vocabulary only");
+    struct cohort_engine *e = mem_zalloc(1, sizeof(*e));
+    if (!e) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a plan");
+    e->model = model;
+    if (options)
+        e->options = *options;
+    else
+        cohort_engine_options_defaults(&e->options);
+    struct needs needs = {0};
+    struct buf b = {.max = REPORT_BYTES_MAX};
+    int code = needs_take(e, &needs, err);
+    const struct program *program = model_program(model->built);
+    if (!code && (json ? report_json : report_text)(&b, e, program, &needs) != 0) /* a code would name no reason */
+        code = err_set(err, COHORT_E_MEMORY, NULL, "no memory for a plan");
+    mem_free(e);
+    if (code) {
+        buf_free(&b);
+        return code;
+    }
+    *out = b.data;
+    *out_len = b.len;
+    return COHORT_OK;
+}
