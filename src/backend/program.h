@@ -39,7 +39,7 @@ struct program_reg {
     uint32_t offset;
 };
 
-enum program_act { ACT_SILU, ACT_GELU_TANH };
+enum program_act { ACT_SILU, ACT_GELU_TANH, ACT_SIGMOID, ACT_NONE /* the value itself */ };
 
 enum op_kind {
     OP_EMBED, /* dst = scale * dequantised row `token` of tensor */
@@ -49,10 +49,19 @@ enum op_kind {
     OP_ROPE,   /* in place on dst: heads of `width` columns rotated by rope table `rope` at the token's position */
     OP_ATTEND, /* keys `b` and values `c` of the tokens go into the layer's state (f16), then dst = attention of queries
                   `a` */
-    OP_GLU,    /* dst = act(a) * b */
-    OP_ADD,    /* dst += a */
-    OP_SELECT, /* dst (a per-output register) = rows of src whose output is wanted */
-    OP_LOGITS  /* logits = softcap(tensor * src), handed to the batch's consumer row by row; last operation */
+    OP_CONV,   /* dst = act(causal convolution of each column of `a` over the sequence): tensor[column, tap], the last
+                  tap is the token's own; the columns' last taps - 1 values are the layer's state at `offset` */
+    OP_DELTA,  /* dst = the gated delta rule: per head of `heads` a state [width][value width] that every token decays
+                  and corrects, at `offset` of the layer's. `a` holds queries and keys of `key_heads` heads and the
+                  values behind one another (head h asks key head h % key_heads), `b` the decays, `c` the rates */
+    OP_L2_NORM, /* per `width` columns of src: dst = scale * src / |src| */
+    OP_DECAY,   /* dst = exp(tensor * softplus(a + bias)), both vectors of a's width */
+    OP_ACT,     /* dst = act(a) */
+    OP_SPLIT,   /* dst = the columns [offset, offset + width) of each of `heads` equal parts of `a` */
+    OP_GLU,     /* dst = act(a) * b */
+    OP_ADD,     /* dst += a */
+    OP_SELECT,  /* dst (a per-output register) = rows of src whose output is wanted */
+    OP_LOGITS   /* logits = softcap(tensor * src), handed to the batch's consumer row by row; last operation */
 };
 
 struct op {
@@ -60,14 +69,16 @@ struct op {
     int16_t dst, a, b, c; /* registers, -1: unused. `a` is the source where there is one */
     int32_t tensor;       /* index into program.tensors, -1: none */
     int32_t bias;
-    uint32_t width;           /* NORM: columns per norm; ROPE, ATTEND: head width */
+    uint32_t width;           /* NORM, L2_NORM: columns per norm; ROPE, ATTEND, DELTA: (key) head width; SPLIT */
     uint32_t heads, kv_heads; /* ROPE: heads in dst; ATTEND: query heads, key/value heads (heads % kv_heads == 0) */
-    uint32_t layer;           /* ATTEND: index into program.layers */
+    uint32_t key_heads;       /* DELTA: heads of queries and keys (heads % key_heads == 0) */
+    uint32_t layer;           /* ATTEND, CONV, DELTA: index into program.layers */
+    uint32_t offset;          /* CONV, DELTA: floats of the layer's state before the operation's own; SPLIT: columns */
     uint32_t rope;            /* ROPE: index into program.ropes */
     enum program_act act;
-    float scale;   /* EMBED: multiplier; ATTEND: queries are multiplied by it before the products */
+    float scale;   /* EMBED, L2_NORM: multiplier; ATTEND: queries are multiplied by it before the products */
     float softcap; /* ATTEND: scores, LOGITS: logits; 0: none */
-    float eps;     /* NORM */
+    float eps;     /* NORM, L2_NORM */
 };
 
 /* Rotation angles: position * frequency[i] for pair i of `pairs`; cos and sin are multiplied by `magnitude`. Dimensions

@@ -1,22 +1,44 @@
 /* The forward pass of a decoder, written once. Every layer is
  *
- *     x += post_norm(out * attend(rope(norm(q)), rope(norm(k)), v))      with q, k, v from h = norm(x)
+ *     x += post_norm(out * mix(h))                                       with h = norm(x)
  *     x += post_norm(down * (act(gate) * up))                            with gate, up from h = norm(x)
  *
- * and the spec says which of the norms, biases and scales there are. In the last layer every token has its keys and
- * values stored, but only the rows whose output is wanted ask and go on (OP_SELECT).
+ * where mixing is attention, attend(rope(norm(q)), rope(norm(k)), v) with q, k, v from h, or something recurrent, and
+ * the spec says which of the norms, biases and scales there are. In the last layer every token has its keys and values
+ * stored or goes through the recurrent state, but only the rows whose output is wanted ask and go on (OP_SELECT).
  *
  * A register is known by what it holds and its width; layers of one shape share registers. */
 #include "model/emit.h"
 
 #include <assert.h>
+#include <math.h>
 
 #include "base/mem.h"
 #include "model/rope.h"
 
-enum { OPS_PER_LAYER = 24, TENSORS_PER_LAYER = 24, OTHERS = 8 };
+enum { OPS_PER_LAYER = 28, TENSORS_PER_LAYER = 24, OTHERS = 8 };
 
-enum role { X, H, WANTED_X, WANTED_H, QKV, QUERY, KEY, VALUE, MIXED, GATE_UP, GATE, UP };
+enum role {
+    X,
+    H,
+    WANTED_X,
+    WANTED_H,
+    QKV,
+    QUERY,
+    QUERY_GATE, /* of a gated query matrix: all it gives, and the gates alone */
+    KEY,
+    VALUE,
+    MIXED,
+    WANTED_MIXED,
+    MIX_GATE, /* of a recurrent mixer's output */
+    MIX_IN,   /* what a convolution takes */
+    CONVOLVED,
+    DECAY,
+    RATE,
+    GATE_UP,
+    GATE,
+    UP
+};
 
 struct emitter {
     const struct model_spec *spec;
@@ -102,13 +124,13 @@ static int16_t select_rows(struct emitter *e, enum role role, int16_t src) {
 
 /* ---- Layers ---- */
 
-/* The group of layers with this window and these heads. */
-static uint32_t group_of(struct emitter *e, const struct spec_attention *a) {
+/* The group of layers like this one. */
+static uint32_t group_of(struct emitter *e, const struct program_group *like) {
     struct program *p = e->p;
     for (uint32_t i = 0; i < p->n_groups; i++) {
         const struct program_group *g = &p->groups[i];
-        if (g->window == a->window && g->kv_heads == a->kv_heads && g->key_width == a->key_width &&
-            g->value_width == a->value_width)
+        if (g->kind == like->kind && g->window == like->window && g->kv_heads == like->kv_heads &&
+            g->key_width == like->key_width && g->value_width == like->value_width && g->floats == like->floats)
             return i;
     }
     if (p->n_groups == PROGRAM_GROUPS_MAX) {
@@ -118,16 +140,55 @@ static uint32_t group_of(struct emitter *e, const struct spec_attention *a) {
                         "the layers have more than %d kinds of state (window, key/value heads)", PROGRAM_GROUPS_MAX);
         return 0;
     }
-    p->groups[p->n_groups] = (struct program_group){
-        .window = a->window, .kv_heads = a->kv_heads, .key_width = a->key_width, .value_width = a->value_width};
+    p->groups[p->n_groups] = *like;
     return p->n_groups++;
+}
+
+/* A layer that keeps state; returns its index. */
+static uint32_t layer_add(struct emitter *e, const struct program_group *like) {
+    struct program *p = e->p;
+    uint32_t group = group_of(e, like);
+    p->layers[p->n_layers] = (struct program_layer){.group = group, .slot = p->groups[group].layers++, .late = -1};
+    return p->n_layers++;
+}
+
+/* dst = act(a) * b */
+static void glu(struct emitter *e, int16_t dst, enum program_act act, int16_t a, int16_t b) {
+    struct op *op = add_op(e, OP_GLU, dst);
+    op->a = a;
+    op->b = b;
+    op->act = act;
+}
+
+static void split(struct emitter *e, int16_t dst, int16_t src, uint32_t heads, uint32_t width, uint32_t offset) {
+    struct op *op = add_op(e, OP_SPLIT, dst);
+    op->a = src;
+    op->heads = heads;
+    op->width = width;
+    op->offset = offset;
+}
+
+/* The queries from h; *gate: the register of their gates, if the matrix has them. */
+static int16_t queries(struct emitter *e, const struct spec_attention *a, int16_t h, int16_t *gate) {
+    uint32_t width = a->heads * a->key_width;
+    int16_t q = reg(e, QUERY, width);
+    if (!a->gated) {
+        matmul(e, q, h, &a->query);
+        return q;
+    }
+    int16_t both = reg(e, QUERY_GATE, 2 * width);
+    *gate = reg(e, QUERY_GATE, width);
+    matmul(e, both, h, &a->query);
+    split(e, q, both, a->heads, a->key_width, 0);
+    split(e, *gate, both, a->heads, a->key_width, a->key_width);
+    return q;
 }
 
 /* Attention of one layer, up to the mixed values of the heads; returns their register. `wanted`: only the queries of
  * wanted rows are asked. */
 static int16_t attention(struct emitter *e, const struct spec_attention *a, int16_t h, int wanted) {
     uint32_t qw = a->heads * a->key_width, kw = a->kv_heads * a->key_width, vw = a->kv_heads * a->value_width;
-    int16_t q, k, v;
+    int16_t q, k, v, gate = -1;
     if (a->fused.weight) {
         int16_t all = reg(e, QKV, qw + kw + vw);
         matmul(e, all, h, &a->fused);
@@ -138,17 +199,15 @@ static int16_t attention(struct emitter *e, const struct spec_attention *a, int1
     } else {
         k = reg(e, KEY, kw);
         v = reg(e, VALUE, vw);
-        q = reg(e, QUERY, qw);
         matmul(e, k, h, &a->key);
         matmul(e, v, h, &a->value);
-        matmul(e, q, wanted ? select_rows(e, WANTED_H, h) : h, &a->query);
+        q = queries(e, a, wanted ? select_rows(e, WANTED_H, h) : h, &gate);
     }
     norm(e, q, q, a->query_norm);
     norm(e, k, k, a->key_norm);
     rope(e, q, a->heads, a);
     rope(e, k, a->kv_heads, a);
 
-    uint32_t group = group_of(e, a);
     int16_t mixed = reg(e, MIXED, a->heads * a->value_width);
     struct op *op = add_op(e, OP_ATTEND, mixed);
     op->a = q;
@@ -157,12 +216,108 @@ static int16_t attention(struct emitter *e, const struct spec_attention *a, int1
     op->width = a->key_width;
     op->heads = a->heads;
     op->kv_heads = a->kv_heads;
-    op->layer = e->p->n_layers;
+    op->layer = layer_add(
+        e, &(struct program_group){
+               .window = a->window, .kv_heads = a->kv_heads, .key_width = a->key_width, .value_width = a->value_width});
     op->scale = a->scale;
     op->softcap = a->softcap;
-    e->p->layers[e->p->n_layers++] =
-        (struct program_layer){.group = group, .slot = e->p->groups[group].layers++, .late = -1};
+    if (gate >= 0) glu(e, mixed, ACT_SIGMOID, gate, mixed);
     return mixed;
+}
+
+static void convolve(struct emitter *e, int16_t dst, int16_t src, const struct file_tensor *taps, enum program_act act,
+                     uint32_t layer) {
+    struct op *op = add_op(e, OP_CONV, dst);
+    op->a = src;
+    op->tensor = tensor(e, taps, (uint32_t)taps->dims[1]);
+    op->act = act;
+    op->layer = layer;
+}
+
+static void l2_norm(struct emitter *e, int16_t reg, uint32_t width, float scale) {
+    struct op *op = add_op(e, OP_L2_NORM, reg);
+    op->a = reg;
+    op->width = width;
+    op->scale = scale;
+    op->eps = 1e-6f; /* published as a constant, whatever the other norms have */
+}
+
+/* What goes into the recurrence beside the convolved columns: decays and rates of each head. */
+static void delta_gates(struct emitter *e, const struct spec_gated_delta *d, int16_t decay, int16_t rate) {
+    struct op *op = add_op(e, OP_DECAY, decay);
+    op->a = decay;
+    op->tensor = tensor(e, d->decay_rate, 1);
+    op->bias = tensor(e, d->decay_bias, 1);
+    op = add_op(e, OP_ACT, rate);
+    op->a = rate;
+    op->act = ACT_SIGMOID;
+}
+
+static int16_t gated_delta(struct emitter *e, const struct spec_gated_delta *d, int16_t h, int wanted) {
+    uint32_t keys = d->key_heads * d->key_width, values = d->heads * d->value_width, columns = 2 * keys + values;
+    int16_t in = reg(e, MIX_IN, columns), decay = reg(e, DECAY, d->heads), rate = reg(e, RATE, d->heads);
+    int16_t gate = reg(e, MIX_GATE, values), convolved = reg(e, CONVOLVED, columns), mixed = reg(e, MIXED, values);
+    matmul(e, in, h, &d->in);
+    matmul(e, decay, h, &d->decay);
+    matmul(e, rate, h, &d->rate);
+    matmul(e, gate, wanted ? select_rows(e, WANTED_H, h) : h, &d->gate);
+
+    uint32_t tail = (d->taps - 1) * columns;
+    uint32_t layer =
+        layer_add(e, &(struct program_group){.kind = GROUP_RECURRENT, .floats = tail + values * d->key_width});
+    convolve(e, convolved, in, d->conv, ACT_SILU, layer);
+    l2_norm(e, view(e, QUERY, keys, convolved, 0), d->key_width, (float)(1 / sqrt((double)d->key_width)));
+    l2_norm(e, view(e, KEY, keys, convolved, keys), d->key_width, 1);
+    delta_gates(e, d, decay, rate);
+    struct op *op = add_op(e, OP_DELTA, mixed);
+    op->a = convolved;
+    op->b = decay;
+    op->c = rate;
+    op->width = d->key_width;
+    op->heads = d->heads;
+    op->key_heads = d->key_heads;
+    op->layer = layer;
+    op->offset = tail;
+    if (wanted) mixed = select_rows(e, WANTED_MIXED, mixed);
+    norm(e, mixed, mixed, d->norm);
+    glu(e, mixed, ACT_SILU, gate, mixed);
+    return mixed;
+}
+
+static int16_t short_conv(struct emitter *e, const struct spec_short_conv *c, int16_t h, int wanted) {
+    uint32_t width = e->spec->width;
+    int16_t in = reg(e, MIX_IN, 3 * width), mixed = reg(e, MIXED, width);
+    int16_t before = view(e, GATE, width, in, 0), behind = view(e, MIX_GATE, width, in, width);
+    int16_t x = view(e, VALUE, width, in, 2 * width);
+    matmul(e, in, h, &c->in);
+    glu(e, x, ACT_NONE, before, x);
+    uint32_t layer = layer_add(e, &(struct program_group){.kind = GROUP_RECURRENT, .floats = (c->taps - 1) * width});
+    convolve(e, mixed, x, c->conv, ACT_NONE, layer);
+    if (wanted) {
+        mixed = select_rows(e, WANTED_MIXED, mixed);
+        behind = select_rows(e, MIX_GATE, behind);
+    }
+    glu(e, mixed, ACT_NONE, behind, mixed);
+    return mixed;
+}
+
+/* The mixer of a layer, up to what its last matrix takes. */
+static int16_t mix(struct emitter *e, const struct spec_layer *l, int16_t h, int wanted) {
+    switch (l->mixer) {
+    case SPEC_ATTENTION:
+        break;
+    case SPEC_GATED_DELTA:
+        return gated_delta(e, &l->delta, h, wanted);
+    case SPEC_SHORT_CONV:
+        return short_conv(e, &l->conv, h, wanted);
+    }
+    return attention(e, &l->attention, h, wanted);
+}
+
+static const struct spec_matrix *mix_out(const struct spec_layer *l) {
+    return l->mixer == SPEC_GATED_DELTA  ? &l->delta.out
+           : l->mixer == SPEC_SHORT_CONV ? &l->conv.out
+                                         : &l->attention.out;
 }
 
 /* The gated feed-forward from h back into h. */
@@ -179,10 +334,7 @@ static void gated(struct emitter *e, const struct spec_gated *g, int16_t h) {
         matmul(e, gate, h, &g->gate);
         matmul(e, up, h, &g->up);
     }
-    struct op *op = add_op(e, OP_GLU, gate);
-    op->a = gate;
-    op->b = up;
-    op->act = g->act;
+    glu(e, gate, g->act, gate, up);
     matmul(e, h, gate, &g->down);
 }
 
@@ -192,9 +344,9 @@ static void layer(struct emitter *e, uint32_t i, int16_t *x) {
     int wanted = i == e->spec->n_layers - 1;
     int16_t h = reg(e, H, e->spec->width);
     norm(e, h, *x, l->mixer_norm);
-    int16_t mixed = attention(e, &l->attention, h, wanted);
+    int16_t mixed = mix(e, l, h, wanted);
     if (wanted) *x = select_rows(e, WANTED_X, *x);
-    matmul(e, h, mixed, &l->attention.out);
+    matmul(e, h, mixed, mix_out(l));
     norm(e, h, h, l->mixer_post_norm);
     add(e, *x, h);
 

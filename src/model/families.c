@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct family *const families[] = {&family_gemma2, &family_gemma3, &family_llama,
-                                                &family_phi3,   &family_qwen2,  &family_qwen3};
+static const struct family *const families[] = {&family_gemma2, &family_gemma3, &family_lfm2,  &family_llama,
+                                                &family_phi3,   &family_qwen2,  &family_qwen3, &family_qwen35};
 enum { FAMILIES = sizeof families / sizeof families[0] };
 
 const struct family *family_find(const struct meta_string *architecture) {

@@ -14,12 +14,16 @@ struct family {
     int post_norms;       /* norms of what attention and feed-forward give, before it is added */
     int qkv_biases;       /* required; where a file has biases without being required to, they are used all the same */
     int gate_up_fused;    /* ffn_up holds the gate's rows, then its own */
-    int embed_scaled;     /* embeddings are multiplied by sqrt(width) */
+    int query_gated;      /* attn_q has a gate's rows behind each head's, which its output is multiplied by */
+    int heads_may_lack;   /* a layer without key/value heads is no attention layer: `read` says what it is */
+    const char *ffn_norm, *output_norm; /* other names of these tensors; NULL: the usual ones */
+    int embed_scaled;                   /* embeddings are multiplied by sqrt(width) */
     /* Reads the family's own keys into the spec, after the common ones (may be NULL). */
     int (*read)(const struct keys *keys, struct model_spec *spec);
 };
 
-extern const struct family family_gemma2, family_gemma3, family_llama, family_phi3, family_qwen2, family_qwen3;
+extern const struct family family_gemma2, family_gemma3, family_lfm2, family_llama, family_phi3, family_qwen2,
+    family_qwen3, family_qwen35;
 
 /* NULL if there is none of this name. */
 const struct family *family_find(const struct meta_string *architecture);

@@ -84,6 +84,19 @@ int keys_layers(const struct keys *k, const char *name, uint32_t low, uint32_t h
     return 0;
 }
 
+int keys_flags(const struct keys *k, const char *name, uint32_t n, int *flags, int *found) {
+    char key[KEY_MAX];
+    full_name(k, name, key);
+    const struct meta_entry *entry = meta_find(k->meta, key);
+    *found = entry != NULL;
+    if (!entry) return 0;
+    if (entry->type != META_ARRAY || entry->element != META_BOOL) return keys_error(k, name, "is no array of flags");
+    if (entry->count != n)
+        return keys_error(k, name, "has %llu elements for %u layers", (unsigned long long)entry->count, n);
+    for (uint32_t i = 0; i < n; i++) flags[i] = meta_entry_i64(entry, i) != 0;
+    return 0;
+}
+
 /* Keys that change what a model computes in ways that are not implemented: they may only say what their absence says.
  */
 static int refuse_unknown(const struct keys *k) {
@@ -92,6 +105,7 @@ static int refuse_unknown(const struct keys *k) {
         double neutral, also;
     } keys[] = {
         {"expert_count", 0, 0},
+        {"nextn_predict_layers", 0, 0},
         {"attention.max_alibi_bias", 0, 0},
         {"attention.clamp_kqv", 0, 0},
         {"attention.scale", 0, 0},
@@ -143,13 +157,13 @@ static int read_head_width(const struct keys *k, const char *name, const struct 
     return 0;
 }
 
-static int read_heads(const struct keys *k, struct model_spec *spec) {
+static int read_heads(const struct keys *k, const struct family *family, struct model_spec *spec) {
     uint32_t n = spec->n_layers, heads[SPEC_LAYERS_MAX] = {0}, kv_heads[SPEC_LAYERS_MAX], key_width, value_width;
     int rc = keys_layers(k, "attention.head_count", 1, SPEC_HEADS_MAX, n, heads);
     if (rc) return rc;
     if (!heads[0]) return keys_error(k, "attention.head_count", "is missing");
     memcpy(kv_heads, heads, sizeof kv_heads);
-    rc = keys_layers(k, "attention.head_count_kv", 1, SPEC_HEADS_MAX, n, kv_heads);
+    rc = keys_layers(k, "attention.head_count_kv", family->heads_may_lack ? 0 : 1, SPEC_HEADS_MAX, n, kv_heads);
     if (!rc) rc = read_head_width(k, "attention.key_length", spec, heads[0], &key_width);
     if (!rc) rc = read_head_width(k, "attention.value_length", spec, heads[0], &value_width);
     if (rc) return rc;
@@ -157,7 +171,7 @@ static int read_heads(const struct keys *k, struct model_spec *spec) {
         struct spec_attention *a = &spec->layers[i].attention;
         *a = (struct spec_attention){
             .heads = heads[i], .kv_heads = kv_heads[i], .key_width = key_width, .value_width = value_width};
-        if (heads[i] % kv_heads[i])
+        if (kv_heads[i] && heads[i] % kv_heads[i])
             return keys_error(k, "attention.head_count_kv", "is %u in layer %u, which does not divide head_count %u",
                               kv_heads[i], i, heads[i]);
     }
@@ -242,7 +256,7 @@ int keys_read(const struct keys *k, const struct family *family, struct model_sp
     spec->layers = mem_zalloc(spec->n_layers, sizeof *spec->layers);
     if (!spec->layers) return err_set(k->err, COHORT_E_MEMORY, NULL, "no memory for %u layers", spec->n_layers);
     spec->embed_scale = family->embed_scaled ? (float)sqrt((double)spec->width) : 1;
-    rc = read_heads(k, spec);
+    rc = read_heads(k, family, spec);
     if (!rc) rc = read_ffn(k, family, spec);
     if (!rc) rc = read_rope(k, family, spec);
     if (rc) return rc;

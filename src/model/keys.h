@@ -22,6 +22,8 @@ int keys_need_u32(const struct keys *k, const char *name, uint32_t low, uint32_t
 int keys_f64(const struct keys *k, const char *name, double low, double high, double *value);
 /* One integer for all layers or an array with one for each. */
 int keys_layers(const struct keys *k, const char *name, uint32_t low, uint32_t high, uint32_t n, uint32_t *values);
+/* One flag for each layer, absent: untouched. *found: whether it was there. */
+int keys_flags(const struct keys *k, const char *name, uint32_t n, int *flags, int *found);
 /* COHORT_E_FILE with the key named. */
 int keys_error(const struct keys *k, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

@@ -18,6 +18,7 @@ enum {
     SPEC_HEADS_MAX = 1024,
     SPEC_HEAD_WIDTH_MAX = 1024,
     SPEC_VOCAB_MAX = 1 << 20,
+    SPEC_TAPS_MAX = 16,        /* of a convolution */
     SPEC_CONTEXT_MAX = 1 << 24 /* keeps position * frequency inside what fmath_sincos takes (rope.h) */
 };
 
@@ -40,9 +41,8 @@ struct spec_matrix {
     const struct file_tensor *bias;   /* NULL: none */
 };
 
-/* How the tokens of a sequence see each other in a layer. Recurrent and convolution layers become kinds of their own,
- * with a struct beside spec_attention. */
-enum spec_mixer { SPEC_ATTENTION };
+/* How the tokens of a sequence see each other in a layer. */
+enum spec_mixer { SPEC_ATTENTION, SPEC_GATED_DELTA, SPEC_SHORT_CONV };
 
 struct spec_attention {
     uint32_t heads, kv_heads, key_width, value_width; /* widths per head */
@@ -53,6 +53,27 @@ struct spec_attention {
     struct spec_matrix query, key, value;             /* or: */
     struct spec_matrix fused;                         /* query, key and value rows behind one another */
     const struct file_tensor *query_norm, *key_norm;  /* per head; NULL: none */
+    int gated;                                        /* the query matrix has a gate's rows behind each head's */
+    struct spec_matrix out;
+};
+
+/* The gated delta rule (Yang et al. 2024) behind a short convolution. Value head h asks key head h % key_heads. */
+struct spec_gated_delta {
+    uint32_t heads, key_heads, key_width, value_width; /* heads: of values; widths per head */
+    uint32_t taps;                                     /* of the convolution, the token's own included */
+    struct spec_matrix in;                             /* queries, keys and values behind one another */
+    struct spec_matrix gate, decay, rate;              /* of the output; of each head's state */
+    const struct file_tensor *conv;                    /* [column][tap] */
+    const struct file_tensor *decay_rate, *decay_bias; /* per head; the first is negative */
+    const struct file_tensor *norm;                    /* over each value head */
+    struct spec_matrix out;
+};
+
+/* A convolution over the last tokens, gated before and behind. */
+struct spec_short_conv {
+    uint32_t taps;
+    struct spec_matrix in; /* rows of the gate before, the gate behind, the values; each as wide as the stream */
+    const struct file_tensor *conv; /* [column][tap] */
     struct spec_matrix out;
 };
 
@@ -72,7 +93,11 @@ struct spec_layer {
     enum spec_ffn ffn;
     const struct file_tensor *mixer_norm, *ffn_norm;           /* of what goes in */
     const struct file_tensor *mixer_post_norm, *ffn_post_norm; /* of what comes out, before it is added; NULL: none */
-    struct spec_attention attention;
+    union { /* by mixer; keys.c reads every layer as attention first */
+        struct spec_attention attention;
+        struct spec_gated_delta delta;
+        struct spec_short_conv conv;
+    };
     struct spec_gated gated;
 };
 

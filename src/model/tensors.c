@@ -96,21 +96,76 @@ static int read_attention(struct finder *f, const struct family *family, uint32_
                           struct spec_attention *a) {
     uint64_t q = (uint64_t)a->heads * a->key_width, k = (uint64_t)a->kv_heads * a->key_width;
     uint64_t v = (uint64_t)a->kv_heads * a->value_width, o = (uint64_t)a->heads * a->value_width;
-    if (q + k + v > SPEC_WIDTH_MAX || o > SPEC_WIDTH_MAX)
-        return too_wide(f, i, "the heads", q + k + v > o ? q + k + v : o);
+    a->gated = family->query_gated;
+    if (2 * q + k + v > SPEC_WIDTH_MAX || o > SPEC_WIDTH_MAX)
+        return too_wide(f, i, "the heads", 2 * q + k + v > o ? 2 * q + k + v : o);
 
     enum need bias = family->qkv_biases ? REQUIRED : OPTIONAL;
     int rc;
-    if (layer_has(f, i, "attn_qkv")) {
+    if (!a->gated && layer_has(f, i, "attn_qkv")) {
         rc = layer_matrix(f, i, "attn_qkv", bias, width, q + k + v, &a->fused);
     } else {
-        rc = layer_matrix(f, i, "attn_q", bias, width, q, &a->query);
+        rc = layer_matrix(f, i, "attn_q", bias, width, family->query_gated ? 2 * q : q, &a->query);
         if (!rc) rc = layer_matrix(f, i, "attn_k", bias, width, k, &a->key);
         if (!rc) rc = layer_matrix(f, i, "attn_v", bias, width, v, &a->value);
     }
     if (!rc && family->head_norms) rc = layer_vector(f, i, "attn_q_norm", REQUIRED, a->key_width, &a->query_norm);
     if (!rc && family->head_norms) rc = layer_vector(f, i, "attn_k_norm", REQUIRED, a->key_width, &a->key_norm);
     return rc ? rc : layer_matrix(f, i, "attn_output", OPTIONAL, o, width, &a->out);
+}
+
+/* A vector whose name does not end in ".weight". */
+static int layer_vector_named(struct finder *f, uint32_t layer, const char *part, const char *kind, uint64_t n,
+                              const struct file_tensor **out) {
+    char name[NAME_MAX_BYTES];
+    int length = snprintf(name, sizeof name, "blk.%u.%s%s", layer, part, kind);
+    assert(length > 0 && length < NAME_MAX_BYTES);
+    return find_vector(f, name, REQUIRED, n, out);
+}
+
+/* A convolution's taps, read as they lie in the file, too. */
+static int layer_taps(struct finder *f, uint32_t layer, const char *part, uint64_t taps, uint64_t columns,
+                      const struct file_tensor **out) {
+    char name[NAME_MAX_BYTES];
+    layer_name(name, layer, part, "weight");
+    int rc = find(f, name, REQUIRED, taps, columns, out);
+    if (rc || (*out)->type == DTYPE_F32 || (*out)->type == DTYPE_F16 || (*out)->type == DTYPE_BF16) return rc;
+    return err_set(f->err, COHORT_E_UNSUPPORTED, name,
+                   "tensor %s: only F32, F16 and BF16 are supported for convolutions", name);
+}
+
+static int read_gated_delta(struct finder *f, uint32_t width, uint32_t i, struct spec_gated_delta *d) {
+    uint64_t keys = (uint64_t)d->key_heads * d->key_width, values = (uint64_t)d->heads * d->value_width;
+    if (2 * keys + values > SPEC_WIDTH_MAX) return too_wide(f, i, "the heads", 2 * keys + values);
+    int rc = layer_matrix(f, i, "attn_qkv", OPTIONAL, width, 2 * keys + values, &d->in);
+    if (!rc) rc = layer_matrix(f, i, "attn_gate", OPTIONAL, width, values, &d->gate);
+    if (!rc) rc = layer_matrix(f, i, "ssm_alpha", OPTIONAL, width, d->heads, &d->decay);
+    if (!rc) rc = layer_matrix(f, i, "ssm_beta", OPTIONAL, width, d->heads, &d->rate);
+    if (!rc) rc = layer_taps(f, i, "ssm_conv1d", d->taps, 2 * keys + values, &d->conv);
+    if (!rc) rc = layer_vector_named(f, i, "ssm_a", "", d->heads, &d->decay_rate);
+    if (!rc) rc = layer_vector_named(f, i, "ssm_dt", ".bias", d->heads, &d->decay_bias);
+    if (!rc) rc = layer_vector(f, i, "ssm_norm", REQUIRED, d->value_width, &d->norm);
+    return rc ? rc : layer_matrix(f, i, "ssm_out", OPTIONAL, values, width, &d->out);
+}
+
+static int read_short_conv(struct finder *f, uint32_t width, uint32_t i, struct spec_short_conv *c) {
+    if (3 * (uint64_t)width > SPEC_WIDTH_MAX) return too_wide(f, i, "the gates and values", 3 * (uint64_t)width);
+    int rc = layer_matrix(f, i, "shortconv.in_proj", OPTIONAL, width, 3 * (uint64_t)width, &c->in);
+    if (!rc) rc = layer_taps(f, i, "shortconv.conv", c->taps, width, &c->conv);
+    return rc ? rc : layer_matrix(f, i, "shortconv.out_proj", OPTIONAL, width, width, &c->out);
+}
+
+static int read_mixer(struct finder *f, const struct family *family, uint32_t width, uint32_t i,
+                      struct spec_layer *layer) {
+    switch (layer->mixer) {
+    case SPEC_ATTENTION:
+        break;
+    case SPEC_GATED_DELTA:
+        return read_gated_delta(f, width, i, &layer->delta);
+    case SPEC_SHORT_CONV:
+        return read_short_conv(f, width, i, &layer->conv);
+    }
+    return read_attention(f, family, width, i, &layer->attention);
 }
 
 static int read_gated(struct finder *f, const struct family *family, uint32_t width, uint32_t i, struct spec_gated *g) {
@@ -128,8 +183,9 @@ static int read_layer(struct finder *f, const struct family *family, struct mode
     struct spec_layer *layer = &spec->layers[i];
     uint32_t width = spec->width;
     int rc = layer_vector(f, i, "attn_norm", REQUIRED, width, &layer->mixer_norm);
-    if (!rc) rc = read_attention(f, family, width, i, &layer->attention);
-    if (!rc) rc = layer_vector(f, i, "ffn_norm", REQUIRED, width, &layer->ffn_norm);
+    if (!rc) rc = read_mixer(f, family, width, i, layer);
+    if (!rc)
+        rc = layer_vector(f, i, family->ffn_norm ? family->ffn_norm : "ffn_norm", REQUIRED, width, &layer->ffn_norm);
     if (!rc) rc = read_gated(f, family, width, i, &layer->gated);
     if (rc || !family->post_norms) return rc;
     rc = layer_vector(f, i, "post_attention_norm", REQUIRED, width, &layer->mixer_post_norm);
@@ -182,7 +238,8 @@ int tensors_read(const struct model_file *file, const struct family *family, str
     if (!f.used) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the list of tensors");
     int rc = find_vocabulary(&f, "token_embd.weight", REQUIRED, spec, &spec->embedding);
     if (!rc) rc = find_vocabulary(&f, "output.weight", OPTIONAL, spec, &spec->head);
-    if (!rc) rc = find_vector(&f, "output_norm.weight", REQUIRED, spec->width, &spec->output_norm);
+    const char *output_norm = family->output_norm ? family->output_norm : "output_norm.weight";
+    if (!rc) rc = find_vector(&f, output_norm, REQUIRED, spec->width, &spec->output_norm);
     if (!rc) rc = read_rope_factors(&f, spec);
     for (uint32_t i = 0; rc == 0 && i < spec->n_layers; i++) rc = read_layer(&f, family, spec, i);
     if (!rc) rc = refuse_others(&f, parameters);

@@ -170,17 +170,103 @@ static void attend_head(struct run *r, const struct op *op, uint32_t t, uint32_t
     free(e);
 }
 
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+
+static double activated(double x, enum program_act act) {
+    switch (act) {
+    case ACT_SILU:
+        return x * sigmoid(x);
+    case ACT_GELU_TANH:
+        return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+    case ACT_SIGMOID:
+        return sigmoid(x);
+    case ACT_NONE:
+        break;
+    }
+    return x;
+}
+
+static void convolve(struct run *r, const struct op *op) {
+    size_t ys, xs;
+    double *y = values(r, op->dst, &ys);
+    const double *x = values(r, op->a, &xs);
+    uint32_t taps = r->p->tensors[op->tensor].cols;
+    for (uint32_t c = 0; c < r->p->regs[op->dst].width; c++) {
+        const float *w = weights(r, op->tensor, c);
+        for (uint32_t t = 0; t < r->n; t++) {
+            double sum = 0;
+            for (uint32_t back = 0; back < taps && back <= t; back++)
+                sum += (double)w[taps - 1 - back] * x[(t - back) * xs + c];
+            y[t * ys + c] = activated(sum, op->act);
+        }
+    }
+}
+
+/* One head: every token changes a matrix from keys to values. */
+static void delta_head(struct run *r, const struct op *op, uint32_t h) {
+    size_t xs, ds, bs, ys;
+    uint32_t kw = op->width, vw = r->p->regs[op->dst].width / op->heads, keys = op->key_heads * kw;
+    const double *x = values(r, op->a, &xs), *decay = values(r, op->b, &ds), *rate = values(r, op->c, &bs);
+    double *y = values(r, op->dst, &ys) + h * vw, *state = calloc((size_t)kw * vw, sizeof *state);
+    for (uint32_t t = 0; t < r->n; t++) {
+        const double *q = x + t * xs + h % op->key_heads * kw, *k = q + keys, *v = x + t * xs + 2 * keys + h * vw;
+        for (uint32_t i = 0; i < kw * vw; i++) state[i] *= decay[t * ds + h];
+        for (uint32_t j = 0; j < vw; j++) {
+            double recalled = 0, out = 0;
+            for (uint32_t i = 0; i < kw; i++) recalled += k[i] * state[i * vw + j];
+            for (uint32_t i = 0; i < kw; i++) {
+                state[i * vw + j] += k[i] * (v[j] - recalled) * rate[t * bs + h];
+                out += q[i] * state[i * vw + j];
+            }
+            y[t * ys + j] = out;
+        }
+    }
+    free(state);
+}
+
+static void l2_norm(struct run *r, const struct op *op) {
+    size_t ys, xs;
+    double *y = values(r, op->dst, &ys);
+    const double *x = values(r, op->a, &xs);
+    for (uint32_t t = 0; t < r->n; t++)
+        for (uint32_t at = 0; at < r->p->regs[op->a].width; at += op->width) {
+            double sum = (double)op->eps;
+            for (uint32_t i = 0; i < op->width; i++) sum += x[t * xs + at + i] * x[t * xs + at + i];
+            for (uint32_t i = 0; i < op->width; i++)
+                y[t * ys + at + i] = x[t * xs + at + i] / sqrt(sum) * (double)op->scale;
+        }
+}
+
+/* What makes each value of dst from the same place in `a`. */
+static void each_value(struct run *r, const struct op *op) {
+    size_t ys, as;
+    double *y = values(r, op->dst, &ys);
+    const double *a = values(r, op->a, &as);
+    const float *rate = op->kind == OP_DECAY ? r->p->tensors[op->tensor].data : NULL;
+    const float *bias = op->kind == OP_DECAY ? r->p->tensors[op->bias].data : NULL;
+    for (uint32_t t = 0; t < r->n; t++)
+        for (uint32_t i = 0; i < r->p->regs[op->dst].width; i++) {
+            double x = a[t * as + i];
+            y[t * ys + i] = rate ? exp((double)rate[i] * log1p(exp(x + (double)bias[i]))) : activated(x, op->act);
+        }
+}
+
+static void split(struct run *r, const struct op *op) {
+    size_t ys, as, part = r->p->regs[op->a].width / op->heads;
+    double *y = values(r, op->dst, &ys);
+    const double *a = values(r, op->a, &as);
+    for (uint32_t t = 0; t < r->n; t++)
+        for (uint32_t h = 0; h < op->heads; h++)
+            memcpy(y + t * ys + h * op->width, a + t * as + h * part + op->offset, op->width * sizeof *y);
+}
+
 static void glu(struct run *r, const struct op *op) {
     size_t ys, as, bs;
     double *y = values(r, op->dst, &ys);
     const double *a = values(r, op->a, &as), *b = values(r, op->b, &bs);
     for (uint32_t t = 0; t < r->n; t++)
-        for (uint32_t i = 0; i < r->p->regs[op->dst].width; i++) {
-            double g = a[t * as + i];
-            double act = op->act == ACT_SILU ? g / (1 + exp(-g))
-                                             : 0.5 * g * (1 + tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
-            y[t * ys + i] = act * b[t * bs + i];
-        }
+        for (uint32_t i = 0; i < r->p->regs[op->dst].width; i++)
+            y[t * ys + i] = activated(a[t * as + i], op->act) * b[t * bs + i];
 }
 
 /* dst = (or +=) a, row by row. Every row is wanted here, so selecting is copying. */
@@ -216,6 +302,22 @@ static void step(struct run *r, const struct op *op) {
         if (r->mode == INTERPRET_ROUNDED) store(r, op);
         for (uint32_t t = 0; t < r->n; t++)
             for (uint32_t h = 0; h < op->heads; h++) attend_head(r, op, t, h);
+        break;
+    case OP_CONV:
+        convolve(r, op);
+        break;
+    case OP_DELTA:
+        for (uint32_t h = 0; h < op->heads; h++) delta_head(r, op, h);
+        break;
+    case OP_L2_NORM:
+        l2_norm(r, op);
+        break;
+    case OP_DECAY:
+    case OP_ACT:
+        each_value(r, op);
+        break;
+    case OP_SPLIT:
+        split(r, op);
         break;
     case OP_GLU:
         glu(r, op);

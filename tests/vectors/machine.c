@@ -44,6 +44,7 @@ void machine_reset(struct machine *m) {
             for (uint32_t i = 0; i < MACHINE_PAGES; i++)
                 m->table[row][g][i] = (i * 5 + row * 2 + g) % MACHINE_PAGES * MACHINE_ROWS + (row + i) % MACHINE_ROWS;
     }
+    for (uint32_t row = 0; row < MACHINE_ROWS; row++) m->state[row] = BATCH_EMPTY;
     memset(m->logits, 0, (size_t)MACHINE_ROWS * MACHINE_TOKENS * m->program->vocab * sizeof *m->logits);
 }
 
@@ -81,6 +82,13 @@ static void forget_pages(struct machine *m, const struct piece *piece) {
     }
 }
 
+/* Where a row's recurrent state goes: now in place, now to its other page. */
+static uint32_t state_next(const struct machine *m, const struct piece *p) {
+    uint32_t own = p->row * MACHINE_PAGES, now = m->state[p->row];
+    if (now == BATCH_EMPTY) return own;
+    return p->first % 3 ? now : own + (now == own);
+}
+
 void machine_step(struct machine *m, const struct piece *pieces, uint32_t n) {
     struct batch_item items[MACHINE_ROWS];
     assert_in_range(n, 1, MACHINE_ROWS);
@@ -89,7 +97,13 @@ void machine_step(struct machine *m, const struct piece *pieces, uint32_t n) {
         forget_pages(m, p);
         items[i] = (struct batch_item){
             .first_pos = p->first, .n_tokens = p->n, .tokens = p->ids, .slot = p->row, .n_outputs = p->n};
-        for (uint32_t g = 0; g < m->program->n_groups; g++) items[i].table[g] = m->table[p->row][g];
+        uint32_t to = state_next(m, p);
+        for (uint32_t g = 0; g < m->program->n_groups; g++) {
+            items[i].table[g] = m->table[p->row][g];
+            items[i].from[g] = m->state[p->row];
+            items[i].to[g] = to;
+        }
+        m->state[p->row] = to;
     }
     struct consumer consumer = {m, pieces};
     struct batch batch = {.n_items = n, .items = items, .slots = m->slots, .consume = consume, .user = &consumer};

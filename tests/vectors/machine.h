@@ -20,6 +20,8 @@ struct machine {
     void *arena[PROGRAM_GROUPS_MAX];
     size_t arena_bytes[PROGRAM_GROUPS_MAX];
     uint32_t table[MACHINE_ROWS][PROGRAM_GROUPS_MAX][MACHINE_PAGES];
+    uint32_t
+        state[MACHINE_ROWS];     /* the row's page in every recurrent group: one of two of its own; BATCH_EMPTY: none */
     int32_t slots[MACHINE_ROWS]; /* argmax of each row's last output */
     float *logits;               /* [MACHINE_ROWS][MACHINE_TOKENS][vocab] */
 };

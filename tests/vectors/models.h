@@ -9,8 +9,13 @@
 #define VECTORS_QUANT(X)                                                                                               \
     X(BF16) X(Q8_0) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q2_K) X(Q3_K_M) X(Q4_K_M) X(Q5_K_M) X(Q6_K) X(IQ4_NL)
 
+#define VECTORS_RECURRENT(X) X(qwen3_5) X(lfm2)
+
 /* Folders, NULL at the end. */
 extern const char *const vectors_folders[];
+
+/* 1: the engine's tests leave it out until the scheduler hands out recurrent state. */
+int vectors_recurrent(const char *folder);
 
 struct opened {
     struct model_file *file;

@@ -84,6 +84,24 @@ static int vector_take(struct backend_program *p, const struct program_tensor *t
     return 0;
 }
 
+/* A convolution's taps, turned so that columns lie behind one another. */
+static int taps_take(struct backend_program *p, const struct program_tensor *t, int32_t tensor, cohort_error *err) {
+    struct weight *w = weight_at(p, tensor);
+    if (w->vector) return 0;
+    assert(t->cols >= 2 && t->cols <= CONV_TAPS_MAX);
+    if (!dequant_supported(t->type) || t->cols % dtype_info(t->type)->block_elements)
+        return err_set(err, COHORT_E_UNSUPPORTED, t->name, "a convolution of type %s is not supported",
+                       type_name(t->type));
+    w->vector = mem_aligned((size_t)t->cols * t->rows, sizeof *w->vector);
+    if (!w->vector) return no_memory(err, "a convolution", (uint64_t)t->cols * t->rows * sizeof *w->vector);
+    for (uint32_t row = 0; row < t->rows; row++) {
+        float taps[CONV_TAPS_MAX];
+        dequant_row(t->type, t->data, row, t->cols, taps);
+        for (uint32_t tap = 0; tap < t->cols; tap++) w->vector[(size_t)tap * t->rows + row] = taps[tap];
+    }
+    return 0;
+}
+
 /* Gives every tensor the forms that the operations need, as plans; checks the types. */
 static int weights_plan(struct backend_program *p, const struct program *program, cohort_error *err) {
     int code = 0;
@@ -96,6 +114,11 @@ static int weights_plan(struct backend_program *p, const struct program *program
                 code = vector_take(p, &program->tensors[op->bias], op->bias, err);
         } else if (op->kind == OP_NORM) {
             code = vector_take(p, t, op->tensor, err);
+        } else if (op->kind == OP_DECAY) {
+            code = vector_take(p, t, op->tensor, err);
+            if (!code) code = vector_take(p, &program->tensors[op->bias], op->bias, err);
+        } else if (op->kind == OP_CONV) {
+            code = taps_take(p, t, op->tensor, err);
         } else if (op->kind == OP_EMBED) {
             if (!dequant_supported(t->type))
                 code = err_set(err, COHORT_E_UNSUPPORTED, t->name, "an embedding table of type %s is not supported",
@@ -200,9 +223,10 @@ static int scratch_alloc(struct backend_program *p, cohort_error *err) {
 
     struct run *r = &p->run;
     r->tokens = mem_alloc(p->tokens_max, sizeof *r->tokens);
+    r->first_rows = mem_alloc(p->items_max, sizeof *r->first_rows);
     r->outputs = mem_alloc(p->outputs_max, sizeof *r->outputs);
     for (int d = 0; d < DOMAINS; d++) r->spans[d] = mem_alloc(p->tokens_max, sizeof *r->spans[d]);
-    if (!r->tokens || !r->outputs || !r->spans[DOMAIN_TOKENS] || !r->spans[DOMAIN_OUTPUTS])
+    if (!r->tokens || !r->first_rows || !r->outputs || !r->spans[DOMAIN_TOKENS] || !r->spans[DOMAIN_OUTPUTS])
         return no_memory(err, "a batch's tokens", p->tokens_max * sizeof *r->tokens);
     return 0;
 }
@@ -273,6 +297,7 @@ void backend_program_free(struct backend_program *p) {
     if (p->packed_data) mem_unmap(p->packed_data, p->packed_bytes);
     for (int d = 0; d < DOMAINS; d++) mem_free(p->run.spans[d]);
     mem_free(p->run.outputs);
+    mem_free(p->run.first_rows);
     mem_free(p->run.tokens);
     mem_free(p->scratch);
     mem_free(p->logits);

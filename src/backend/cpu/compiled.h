@@ -5,6 +5,7 @@
  *   ROWS    steps that look at one row only, one after the other, tiles over rows
  *   MATMUL  products of one prepared source, tiles over output groups (and blocks of rows if that is not enough)
  *   ATTEND  tiles over spans of tokens, kv heads and parts of their query heads
+ *   RECUR   tiles over items and parts of the state: columns of a convolution, heads of the delta rule
  *   LOGITS  the head in tiles of output rows: the products, then the consumer
  *
  * A phase works in one domain: rows are the batch's tokens, or (after OP_SELECT) its outputs. */
@@ -39,6 +40,10 @@ enum step_kind {
     STEP_NORM,
     STEP_ROPE,
     STEP_STORE, /* keys and values into the layer's page */
+    STEP_L2_NORM,
+    STEP_DECAY,
+    STEP_ACT,
+    STEP_SPLIT,
     STEP_GLU,
     STEP_ADD,
     STEP_SELECT,
@@ -48,7 +53,8 @@ enum step_kind {
 struct step {
     enum step_kind kind;
     struct op op;
-    const float *weight;     /* NORM */
+    const float *weight;     /* NORM, DECAY */
+    const float *bias;       /* DECAY */
     enum pack_kind act_kind; /* PREPARE */
 };
 
@@ -58,20 +64,21 @@ struct product {
     int16_t dst;
 };
 
-enum phase_kind { PHASE_ROWS, PHASE_MATMUL, PHASE_ATTEND, PHASE_LOGITS };
+enum phase_kind { PHASE_ROWS, PHASE_MATMUL, PHASE_ATTEND, PHASE_RECUR, PHASE_LOGITS };
 
 struct phase {
     enum phase_kind kind;
     enum domain domain;
-    uint32_t first, n; /* ROWS: steps; MATMUL, LOGITS: products */
-    uint32_t row_ns;   /* ROWS: a rough cost, to decide whether sharing it pays */
-    struct op op;      /* ATTEND, LOGITS */
+    uint32_t first, n;   /* ROWS: steps; MATMUL, LOGITS: products */
+    uint32_t row_ns;     /* ROWS: a rough cost, to decide whether sharing it pays */
+    struct op op;        /* ATTEND, RECUR, LOGITS */
+    const float *weight; /* RECUR: of a convolution, [tap][column] */
 };
 
 /* What became of a tensor. */
 struct weight {
     struct packed packed; /* data NULL: not a matrix of a product */
-    float *vector;        /* NULL: not a vector */
+    float *vector;        /* NULL: not a vector; of a convolution: its taps, [tap][column] */
     uint32_t same_as;     /* the first tensor with the same bytes; its own index if there is none before */
 };
 
@@ -103,7 +110,8 @@ struct tiling {
     uint32_t rows_per_tile; /* ROWS; MATMUL: rows of a row block */
     uint32_t row_blocks;    /* MATMUL */
     uint32_t first_tile[PHASE_PRODUCTS_MAX], groups_per_tile[PHASE_PRODUCTS_MAX];
-    uint32_t units, parts; /* ATTEND: span, kv head, part of the query heads; parts per kv head */
+    uint32_t units, parts;  /* ATTEND: span, kv head, part of the query heads; parts per kv head */
+    uint32_t slice, slices; /* RECUR: columns or heads of a tile, tiles of an item; parts per head as above */
 };
 
 /* The batch being run. Written between phases only. */
@@ -111,6 +119,7 @@ struct run {
     struct batch batch;
     uint32_t n_rows[DOMAINS];
     struct token *tokens;
+    uint32_t *first_rows; /* by item: its first token's row */
     struct output *outputs;
     struct span *spans[DOMAINS];
     uint32_t n_spans[DOMAINS];

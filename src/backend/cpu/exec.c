@@ -6,6 +6,7 @@
 #include <assert.h>
 
 #include "backend/cpu/compiled.h"
+#include "backend/cpu/recur.h"
 #include "backend/cpu/steps.h"
 #include "base/clock.h"
 
@@ -73,6 +74,7 @@ static void batch_begin(struct backend_program *p, const struct batch *batch) {
         assert(it->n_tokens >= 1 && it->n_tokens <= p->tokens_max - rows);
         assert(it->n_outputs <= it->n_tokens && it->n_outputs <= p->outputs_max - outputs);
         assert(it->first_pos <= UINT32_MAX - it->n_tokens && (it->tokens || it->n_tokens == 1));
+        r->first_rows[i] = rows;
         spans_add(p, r, DOMAIN_TOKENS, i, rows, it->n_tokens);
         spans_add(p, r, DOMAIN_OUTPUTS, i, outputs, it->n_outputs);
         for (uint32_t o = 0; o < it->n_outputs; o++)
@@ -304,6 +306,9 @@ static uint32_t phase_cut(struct backend_program *p, const struct phase *phase) 
     case PHASE_ATTEND:
         attend_cut(p, phase, t);
         break;
+    case PHASE_RECUR:
+        recur_cut(p, phase, t);
+        break;
     case PHASE_LOGITS:
         logits_cut(p, phase);
         break;
@@ -345,6 +350,9 @@ void exec_tile(void *flight, uint32_t tile, unsigned thread) {
         break;
     case PHASE_ATTEND:
         attend_tile(p, phase, tile, thread);
+        break;
+    case PHASE_RECUR:
+        recur_tile(p, phase, tile);
         break;
     case PHASE_LOGITS:
         logits_tile(p, phase, tile, thread);

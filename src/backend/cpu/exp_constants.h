@@ -18,4 +18,9 @@
 #define GELU_CUBIC 0.044715f
 #define GELU_SCALE -1.5957691216f /* -2 sqrt(2 / pi) */
 
+/* log(1 + e) = 2 s (1 + s^2 / 3 + s^4 / 5 + ...) with s = e / (2 + e), for e in 0 .. 1: 1 / 15, 1 / 13, ... 1 / 3. */
+#define LOG1P_COUNT 7
+#define LOG1P_TERMS                                                                                                    \
+    { 0x1.111112p-4f, 0x1.3b13b2p-4f, 0x1.745d18p-4f, 0x1.c71c72p-4f, 0x1.24924ap-3f, 0x1.99999ap-3f, 0x1.555556p-2f }
+
 #endif

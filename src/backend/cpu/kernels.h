@@ -40,6 +40,41 @@ struct attend_args {
     float *scratch; /* attend_scratch_floats(tokens * heads, key_width) floats, any alignment */
 };
 
+/* One call of `conv` does columns of consecutive tokens of one item: out = act(sum over the taps). Columns lie behind
+ * one another in x, y and each row of the tail; `tail` is what the sequence's last taps - 1 tokens had in these
+ * columns, the oldest first. */
+enum { CONV_TAPS_MAX = 16 };
+
+struct conv_args {
+    const float *x; /* token t: x + t * x_stride */
+    float *y;       /* likewise; not x */
+    size_t x_stride, y_stride;
+    uint32_t tokens, columns, taps; /* taps 2 .. CONV_TAPS_MAX */
+    const float *weight; /* tap j of column c at weight[j * weight_stride + c]; tap taps - 1 is the token's own */
+    size_t weight_stride;
+    const float *from;  /* tail before the first token; NULL: the sequence begins, all are +0 */
+    float *to;          /* tail after the last token; may be `from` */
+    size_t tail_stride; /* floats from one row of a tail to the next */
+    enum program_act act;
+};
+
+/* One call of `delta` does the values [first, end) of one head over consecutive tokens of one item. The state of a head
+ * is in blocks of DELTA_VALUES values (the last one may be narrower): [block][key_width][values of the block]. */
+enum { DELTA_VALUES = 32 };
+
+struct delta_args {
+    const float *q, *k, *v; /* token t: + t * stride */
+    size_t stride;
+    const float *decay, *rate; /* of this head: + t * gate_stride each */
+    size_t decay_stride, rate_stride;
+    float *out; /* token t: value_width floats at out + t * out_stride */
+    size_t out_stride;
+    uint32_t tokens, key_width, value_width;
+    uint32_t first, end; /* first is a multiple of DELTA_VALUES, so is end unless it is value_width */
+    const float *from;   /* the head's state before the first token; NULL: all +0 */
+    float *to;           /* after the last; may be `from` */
+};
+
 struct kernels {
     const char *level;
 
@@ -63,6 +98,12 @@ struct kernels {
                   uint32_t value_width);
     void (*attend)(const struct attend_args *a);
 
+    void (*l2_norm)(float *y, const float *x, uint32_t n, float eps, float scale);             /* y may be x */
+    void (*act)(float *y, const float *x, uint32_t n, enum program_act act);                   /* y may be x */
+    void (*decay)(float *y, const float *x, const float *rate, const float *bias, uint32_t n); /* y may be x */
+    void (*conv)(const struct conv_args *a);
+    void (*delta)(const struct delta_args *a);
+
     struct vecops vec;
 };
 
@@ -75,6 +116,7 @@ enum { TILE_SUM = 4096 };
  * own kind of processor. */
 void kernels_matmul_ref(struct kernels *k);
 void kernels_vector_ref(struct kernels *k);
+void kernels_recur_ref(struct kernels *k); /* called by kernels_vector_ref */
 void kernels_matmul_avx2(struct kernels *k);
 void kernels_vector_avx2(struct kernels *k);
 void kernels_matmul_avxvnni(struct kernels *k);

@@ -68,6 +68,16 @@ static uint32_t step_cost(const struct builder *b, const struct step *s) {
     case STEP_STORE:
         ns += width_of(b, op->b) + width_of(b, op->c) / 4;
         break;
+    case STEP_L2_NORM:
+        ns += width_of(b, op->dst) / 4;
+        break;
+    case STEP_DECAY:
+        ns += width_of(b, op->dst) * UINT64_C(4);
+        break;
+    case STEP_SPLIT:
+        ns += width_of(b, op->dst) / 8;
+        break;
+    case STEP_ACT:
     case STEP_GLU:
         ns += width_of(b, op->dst);
         break;
@@ -163,7 +173,7 @@ static void add_attend(struct builder *b, const struct op *op) {
     struct backend_program *p = b->p;
     assert(op->layer < p->n_layers && op->heads > 0);
     const struct program_group *g = &p->groups[p->layers[op->layer].group];
-    assert(g->kv_heads == op->kv_heads && op->heads % op->kv_heads == 0);
+    assert(g->kind == GROUP_ATTENTION && g->kv_heads == op->kv_heads && op->heads % op->kv_heads == 0);
     assert(width_of(b, op->a) == op->heads * g->key_width && width_of(b, op->dst) == op->heads * g->value_width);
     assert(width_of(b, op->b) == g->kv_heads * g->key_width && width_of(b, op->c) == g->kv_heads * g->value_width);
     assert(domain_of(b, op->b) == DOMAIN_TOKENS && domain_of(b, op->c) == DOMAIN_TOKENS);
@@ -173,6 +183,59 @@ static void add_attend(struct builder *b, const struct op *op) {
     enum domain domain = domain_of(b, op->a);
     phase_add(b, PHASE_ATTEND, domain, 0)->op = *op;
     reg_written(b, op->dst, domain);
+}
+
+/* An operation over the layer's recurrent state, from register `a` into dst. */
+static struct phase *recur_add(struct builder *b, const struct op *op) {
+    struct backend_program *p = b->p;
+    assert(op->layer < p->n_layers && domain_of(b, op->a) == DOMAIN_TOKENS);
+    assert(root_of(b, op->a) != root_of(b, op->dst));
+    struct phase *phase = phase_add(b, PHASE_RECUR, DOMAIN_TOKENS, 0);
+    phase->op = *op;
+    p->end_stateful = p->n_phases;
+    reg_written(b, op->dst, DOMAIN_TOKENS);
+    return phase;
+}
+
+static void add_conv(struct builder *b, const struct op *op) {
+    const struct program_tensor *t = &b->p->tensors[op->tensor];
+    const struct program_group *g = &b->p->groups[b->p->layers[op->layer].group];
+    assert(g->kind == GROUP_RECURRENT && t->rows == width_of(b, op->a) && t->rows == width_of(b, op->dst));
+    assert((uint64_t)op->offset + (t->cols - 1) * (uint64_t)t->rows <= g->floats);
+    recur_add(b, op)->weight = weight_of(b, op->tensor)->vector;
+}
+
+static void add_delta(struct builder *b, const struct op *op) {
+    const struct program_group *g = &b->p->groups[b->p->layers[op->layer].group];
+    uint32_t values = width_of(b, op->dst);
+    assert(g->kind == GROUP_RECURRENT && op->key_heads > 0 && op->heads % op->key_heads == 0);
+    assert(op->heads > 0 && values % op->heads == 0 && op->offset + (uint64_t)values * op->width <= g->floats);
+    assert(width_of(b, op->a) == 2 * op->key_heads * op->width + values);
+    assert(width_of(b, op->b) == op->heads && width_of(b, op->c) == op->heads);
+    assert(domain_of(b, op->b) == DOMAIN_TOKENS && domain_of(b, op->c) == DOMAIN_TOKENS);
+    recur_add(b, op);
+}
+
+/* An operation that makes each value or run of values of dst from the same place in `a`. */
+static struct step *alike_add(struct builder *b, enum step_kind kind, const struct op *op) {
+    assert(width_of(b, op->dst) == width_of(b, op->a));
+    return step_add(b, kind, op, domain_of(b, op->a), op->dst);
+}
+
+static void add_decay(struct builder *b, const struct op *op) {
+    const struct weight *rate = weight_of(b, op->tensor), *bias = weight_of(b, op->bias);
+    assert(rate->vector && bias->vector && b->p->tensors[op->tensor].cols == width_of(b, op->a));
+    assert(b->p->tensors[op->bias].cols == width_of(b, op->a));
+    struct step *s = alike_add(b, STEP_DECAY, op);
+    s->weight = rate->vector;
+    s->bias = bias->vector;
+}
+
+static void add_split(struct builder *b, const struct op *op) {
+    assert(op->heads > 0 && width_of(b, op->a) % op->heads == 0 && root_of(b, op->a) != root_of(b, op->dst));
+    assert((uint64_t)op->offset + op->width <= width_of(b, op->a) / op->heads);
+    assert(width_of(b, op->dst) == op->heads * op->width);
+    step_add(b, STEP_SPLIT, op, domain_of(b, op->a), op->dst);
 }
 
 static void add_logits(struct builder *b, const struct op *op) {
@@ -205,6 +268,25 @@ static void add_op(struct builder *b, const struct op *op) {
         break;
     case OP_ATTEND:
         add_attend(b, op);
+        break;
+    case OP_CONV:
+        add_conv(b, op);
+        break;
+    case OP_DELTA:
+        add_delta(b, op);
+        break;
+    case OP_L2_NORM:
+        assert(op->width > 0 && width_of(b, op->a) % op->width == 0);
+        alike_add(b, STEP_L2_NORM, op);
+        break;
+    case OP_DECAY:
+        add_decay(b, op);
+        break;
+    case OP_ACT:
+        alike_add(b, STEP_ACT, op);
+        break;
+    case OP_SPLIT:
+        add_split(b, op);
         break;
     case OP_GLU:
         assert(domain_of(b, op->a) == domain_of(b, op->b) && width_of(b, op->a) == width_of(b, op->b));

@@ -56,6 +56,13 @@ static void store(const struct backend_program *p, const struct op *op, const st
                                   g->value_width);
 }
 
+static void split(const struct backend_program *p, const struct op *op, uint32_t row) {
+    const float *x = reg_row(p, op->a, row) + op->offset;
+    float *y = reg_row(p, op->dst, row);
+    size_t part = p->regs[op->a].width / op->heads;
+    for (uint32_t h = 0; h < op->heads; h++) memcpy(y + (size_t)h * op->width, x + h * part, op->width * sizeof *y);
+}
+
 static void prepare(const struct backend_program *p, const struct step *s, uint32_t row) {
     uint32_t width = p->regs[s->op.a].width;
     char *act = p->acts[s->act_kind].base + row * act_stride(p, s->act_kind, width);
@@ -83,6 +90,19 @@ static void step_run(const struct backend_program *p, const struct step *s, uint
     }
     case STEP_STORE:
         store(p, op, &p->run.tokens[row], row);
+        break;
+    case STEP_L2_NORM:
+        for (uint32_t i = 0; i < p->regs[op->dst].width; i += op->width)
+            k->l2_norm(reg_row(p, op->dst, row) + i, reg_row(p, op->a, row) + i, op->width, op->eps, op->scale);
+        break;
+    case STEP_DECAY:
+        k->decay(reg_row(p, op->dst, row), reg_row(p, op->a, row), s->weight, s->bias, p->regs[op->dst].width);
+        break;
+    case STEP_ACT:
+        k->act(reg_row(p, op->dst, row), reg_row(p, op->a, row), p->regs[op->dst].width, op->act);
+        break;
+    case STEP_SPLIT:
+        split(p, op, row);
         break;
     case STEP_GLU:
         k->glu(reg_row(p, op->dst, row), reg_row(p, op->a, row), reg_row(p, op->b, row), p->regs[op->dst].width,

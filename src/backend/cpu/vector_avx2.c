@@ -1,9 +1,14 @@
-/* Everything but matrix products at level avx2: AVX2, FMA and F16C. The kernels are those of vector_lanes.h and
- * attend_lanes.h over this level's lanes. Reentrant. */
+/* Everything but matrix products at level avx2: AVX2, FMA and F16C. The kernels are those of vector_lanes.h,
+ * attend_lanes.h and recur_lanes.h over this level's lanes. Reentrant. */
 #include "backend/cpu/lanes_avx2.h"
 
 #include "backend/cpu/vector_lanes.h"
 
 #include "backend/cpu/attend_lanes.h"
 
-void kernels_vector_avx2(struct kernels *k) { vector_fill(k); }
+#include "backend/cpu/recur_lanes.h"
+
+void kernels_vector_avx2(struct kernels *k) {
+    vector_fill(k);
+    recur_fill(k);
+}

@@ -49,6 +49,10 @@ LANES_INLINE lanes lanes_gelu_tanh(lanes x) {
     return lanes_div(x, lanes_add(lanes_splat(1), e));
 }
 
+LANES_INLINE lanes lanes_sigmoid(lanes x) {
+    return lanes_div(lanes_splat(1), lanes_add(lanes_splat(1), lanes_exp(lanes_negate(x))));
+}
+
 /* Absent lanes are +0 and add nothing: a sum that began at +0 is never -0. */
 static void norm(float *y, const float *x, const float *weight, uint32_t n, float eps) {
     lanes squares = lanes_splat(0);
@@ -141,10 +145,20 @@ static void rope(float *x, uint32_t heads, uint32_t width, const float *cs, uint
     } while (0)
 
 static void glu(float *y, const float *a, const float *b, uint32_t n, enum program_act act) {
-    if (act == ACT_SILU)
+    switch (act) {
+    case ACT_SILU:
         OVER_LANES(y, a, b, n, lanes_mul(lanes_silu(v), w));
-    else
+        break;
+    case ACT_GELU_TANH:
         OVER_LANES(y, a, b, n, lanes_mul(lanes_gelu_tanh(v), w));
+        break;
+    case ACT_SIGMOID:
+        OVER_LANES(y, a, b, n, lanes_mul(lanes_sigmoid(v), w));
+        break;
+    case ACT_NONE:
+        OVER_LANES(y, a, b, n, lanes_mul(v, w));
+        break;
+    }
 }
 
 static void add(float *y, const float *x, uint32_t n) { OVER_LANES(y, y, x, n, lanes_add(v, w)); }

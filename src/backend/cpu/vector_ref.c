@@ -27,12 +27,8 @@ static void rope(float *x, uint32_t heads, uint32_t width, const float *cs, uint
     }
 }
 
-static float silu(float x) { return x / (1 + exp_ref(-x)); }
-
-static float gelu_tanh(float x) { return x / (1 + exp_ref(GELU_SCALE * fmaf(GELU_CUBIC * x * x, x, x))); }
-
 static void glu(float *y, const float *a, const float *b, uint32_t n, enum program_act act) {
-    for (uint32_t i = 0; i < n; i++) y[i] = (act == ACT_SILU ? silu(a[i]) : gelu_tanh(a[i])) * b[i];
+    for (uint32_t i = 0; i < n; i++) y[i] = act_ref(a[i], act) * b[i];
 }
 
 static void add(float *y, const float *x, uint32_t n) {
@@ -103,6 +99,7 @@ void kernels_vector_ref(struct kernels *k) {
     k->softcap = softcap;
     k->store = store;
     k->attend = attend_ref;
+    kernels_recur_ref(k);
     k->vec =
         (struct vecops){.peak = peak, .at_least = at_least, .exp_shifted = exp_shifted, .sum = sum, .sum_exp = sum_exp};
 }
