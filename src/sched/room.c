@@ -131,6 +131,19 @@ void sched_row_release_window(struct sched *s, struct row *r) {
     }
 }
 
+void sched_row_release_passed(struct sched *s, struct row *r, uint32_t pos) {
+    uint32_t block = pos / PAGE_TOKENS;
+    if (pos % PAGE_TOKENS == 0 || (r->done - 1) / PAGE_TOKENS == block) return;
+    for (uint32_t g = 0; g < s->config.groups; g++) {
+        uint32_t *entry = &row_table(s, r, g)[block];
+        if (!s->config.group[g].recurrent) continue;
+        prefix_unref(s->prefix, g, *entry);
+        *entry = PAGE_NONE;
+        r->span[g].held--;
+        s->held[g]--;
+    }
+}
+
 void sched_room_let_go(struct sched *s, struct row *r) {
     for (uint32_t g = 0; g < s->config.groups; g++) {
         release_to(s, r, g, r->span[g].end);
