@@ -167,7 +167,8 @@ static void assert_nothing_is_held(void) {
     assert_true(metrics().cache_bytes <= o.kv_bytes);
 }
 
-static const char *const all_models[] = {"llama", "gemma3", "gemma3:33", "gemma3:64", "gemma3:100", NULL};
+static const char *const all_models[] = {"llama",      "gemma3",  "gemma3:33", "gemma3:64",
+                                         "gemma3:100", "qwen3_5", "lfm2",      NULL};
 
 /* ---- Equal bytes ---- */
 /* A request and what a conversation makes of it: said again, cut short, gone on with, edited in the middle. */
@@ -211,7 +212,7 @@ static void play_family(const struct family *f, uint32_t at, int together) {
     if (f->n[1] > PAGE) assert_cached(&asks[1], f->n[1] - 1 - PAGE, f->n[1] - 1, "warm");
     /* What its first asker left: the prompt, and all but the last token of the answer. */
     if (f->n[0] + 39 >= PAGE) assert_cached(&asks[3], f->n[0] + 39 - PAGE, f->n[0] + 39, "gone on with");
-    assert_cached(&asks[4], m.window || f->n[0] < PAGE ? 0 : f->n[0] / 2, f->n[0] / 2, "edited");
+    assert_cached(&asks[4], m.window || m.recurrent || f->n[0] < PAGE ? 0 : f->n[0] / 2, f->n[0] / 2, "edited");
 }
 
 static void around_borders(uint32_t n, uint32_t at) {
@@ -466,6 +467,18 @@ static void s6_the_store_gives_way_first(void **state) {
 }
 
 /* ---- What must not be stored ---- */
+/* The first place from `at` on with an id that was not there before. */
+static uint32_t first_new(uint32_t at) {
+    uint32_t i = 0;
+    while (i < at) {
+        int repeats = ids[i++] == ids[at];
+        if (!repeats) continue;
+        at++;
+        i = 0;
+    }
+    return at;
+}
+
 /* Pain 40, S5: of a row that failed nothing is left, and nothing that was there before is lost. */
 static void s5_nan_leaves_nothing(void **state) {
     for (int k = 0; all_models[k]; k++) {
@@ -473,9 +486,9 @@ static void s5_nan_leaves_nothing(void **state) {
         cohort_engine_options o = defaults();
         open_engine(&o);
         play(make(0, ids, 64, 2)); /* sound */
-        fake_backend.poison = ids[230];
-        for (uint32_t i = 0; i < 230; i++) assert_int_not_equal(ids[i], ids[230]);
-        struct ask *a = make(1, ids, 250, 4);
+        uint32_t at = first_new(150);
+        fake_backend.poison = ids[at];
+        struct ask *a = make(1, ids, at + 20, 4);
         play(a);
         assert_int_equal(a->got.finish, COHORT_FINISH_ERROR);
         assert_int_equal(a->got.error, COHORT_E_NUMERIC);
@@ -629,7 +642,7 @@ static uint32_t found_after_others(int session) {
     a->q.session = session ? "s" : NULL;
     a->q.session_n = session ? 1 : 0;
     play(a);
-    pass_through(50, 60);
+    pass_through(50, 70);
     a = make(1, ids, 200, 4);
     uint32_t cached = play(a);
     assert_right(a, "after fifty others");
