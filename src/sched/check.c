@@ -205,8 +205,9 @@ static int check_row_budget(const struct sched *s, const struct row *r) {
     HOLDS((uint64_t)r->prompt_n + r->max_new <= s->config.context_max);
     HOLDS(r->chunk >= 1 && r->chunk <= s->config.batch_tokens);
     for (uint32_t g = 0; g < s->config.groups; g++) {
-        HOLDS(r->state >= ROW_PREEMPTED || r->state == ROW_WAITING ||
-              r->span[g].claim >= (s->config.group[g].begin == 0));
+        const struct pages_shape *shape = &s->config.group[g];
+        int may_be_none = shape->begin > 0 || (shape->end > 0 && r->following); /* it will share them all */
+        HOLDS(r->state >= ROW_PREEMPTED || r->state == ROW_WAITING || may_be_none || r->span[g].claim >= 1);
         HOLDS(r->span[g].claim <= pages_total(s->config.pages, g));
     }
     return 1;

@@ -243,7 +243,7 @@ static int item_end(struct sched *s, struct row *r, const struct plan_item *item
     assert(r->in_flight > 0 && r->done == item->pos);
     r->in_flight--;
     r->done = item->pos + item->n_tokens;
-    if (s->has_recurrent) sched_row_release_passed(s, r, item->pos);
+    if (s->has_recurrent) sched_row_release_state(s, r, item->pos);
     if (r->state != ROW_ENDING && r->state != ROW_PREEMPTED) return 1;
     if (r->in_flight == 0 && r->state == ROW_ENDING)
         sched_row_leave(s, r);

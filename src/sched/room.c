@@ -111,16 +111,20 @@ static int extend(struct sched *s, struct row *r) {
 
 /* ---- Giving back ---- */
 
+/* 0: it had none there. */
+static int release(struct sched *s, struct row *r, uint32_t group, uint32_t block) {
+    uint32_t *entry = &row_table(s, r, group)[block];
+    if (*entry == PAGE_NONE) return 0;
+    prefix_unref(s->prefix, group, *entry);
+    *entry = PAGE_NONE;
+    r->span[group].held--;
+    s->held[group]--;
+    return 1;
+}
+
 static void release_to(struct sched *s, struct row *r, uint32_t group, uint32_t first) {
     struct span *span = &r->span[group];
-    uint32_t *table = row_table(s, r, group);
-    for (; span->first < first && span->first < span->end; span->first++) {
-        if (table[span->first] == PAGE_NONE) continue;
-        prefix_unref(s->prefix, group, table[span->first]);
-        table[span->first] = PAGE_NONE;
-        span->held--;
-        s->held[group]--;
-    }
+    for (; span->first < first && span->first < span->end; span->first++) release(s, r, group, span->first);
 }
 
 void sched_row_release_window(struct sched *s, struct row *r) {
@@ -131,16 +135,14 @@ void sched_row_release_window(struct sched *s, struct row *r) {
     }
 }
 
-void sched_row_release_passed(struct sched *s, struct row *r, uint32_t pos) {
+void sched_row_release_state(struct sched *s, struct row *r, uint32_t pos) {
     uint32_t block = pos / PAGE_TOKENS;
-    if (pos % PAGE_TOKENS == 0 || (r->done - 1) / PAGE_TOKENS == block) return;
+    if (pos % PAGE_TOKENS == 0 || r->done <= (block + 1) * PAGE_TOKENS) return;
+    int leaves = r->state == ROW_ENDING || r->state == ROW_PREEMPTED; /* it claims what it holds */
     for (uint32_t g = 0; g < s->config.groups; g++) {
-        uint32_t *entry = &row_table(s, r, g)[block];
-        if (!s->config.group[g].recurrent) continue;
-        prefix_unref(s->prefix, g, *entry);
-        *entry = PAGE_NONE;
-        r->span[g].held--;
-        s->held[g]--;
+        if (!s->config.group[g].recurrent || !release(s, r, g, block) || !leaves) continue;
+        r->span[g].claim--;
+        s->claimed[g]--;
     }
 }
 

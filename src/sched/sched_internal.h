@@ -296,9 +296,9 @@ int sched_room_make(struct sched *s);
 struct row *sched_room_giver(const struct sched *s, const struct row *head);
 /* Gives back the pages that lie wholly behind the window of position `done`. */
 void sched_row_release_window(struct sched *s, struct row *r);
-/* An item that began at `pos` is committed: in recurrent groups the state before it, if it is one inside a block that
- * the row has left, is not what that block's page is for. */
-void sched_row_release_passed(struct sched *s, struct row *r, uint32_t pos);
+/* An item that began at `pos` is committed. A state from which it went on in the middle of a block, and behind that
+ * block's end, goes back: nobody reads it any more, and it must not be stored as the block's. */
+void sched_row_release_state(struct sched *s, struct row *r, uint32_t pos);
 /* Every page. */
 void sched_room_let_go(struct sched *s, struct row *r);
 /* Every page, the claims and the tables. */

@@ -39,7 +39,12 @@
     X(TOLD, "told")             /* a load that failed is told as good */                                               \
     X(EAGER, "eager")           /* a page is stored one block early */                                                 \
     X(FOREIGN, "foreign")       /* rows take what is in another space */                                               \
-    X(WAKELESS, "wakeless")     /* a row that follows is not woken */
+    X(WAKELESS, "wakeless")     /* a row that follows is not woken */                                                  \
+    X(MIDDLE, "middle")         /* the store takes the end of a block for any place in it, in recurrent groups, too */ \
+    X(UNSTOPPED, "unstopped")   /* a leader does not stop where its follower wants a state */                          \
+    X(STATELESS, "stateless")   /* a row that followed goes on from a page that holds no state */                      \
+    X(HASTY, "hasty")           /* the page that an item goes on from goes back before the item ran */                 \
+    X(BORDER, "border")         /* ranged groups are taken to meet one block later than they do */
 
 enum sim_canary {
 #define SIM_CANARY_ENUM(name, text) CANARY_##name,
@@ -80,12 +85,24 @@ struct sim_task {
 
 struct sim_model {
     const struct sched_config *config;
-    uint64_t *arena[PAGES_GROUPS_MAX];  /* one value per position of each page: the sum of the page's up to it */
+    /* One value per position of each page: the sum of the page's up to it. In recurrent groups the state (0), and how
+     * many tokens it stands for (1). */
+    uint64_t *arena[PAGES_GROUPS_MAX];
     sched_row *owner[PAGES_GROUPS_MAX]; /* who wrote to a page last */
 };
 
 void sim_model_init(struct sim_model *m, const struct sched_config *config);
 void sim_model_clear(struct sim_model *m);
+
+/* Whether a sequence has a page in a group for the block of a position. */
+static inline int sim_has(const struct pages_shape *shape, uint32_t pos) {
+    return pos / PAGE_TOKENS >= shape->begin && (shape->end == 0 || pos / PAGE_TOKENS < shape->end);
+}
+static inline int sim_recurs(const struct sched_config *config) {
+    int recurs = 0;
+    for (uint32_t g = 0; g < config->groups; g++) recurs |= config->group[g].recurrent;
+    return recurs;
+}
 
 /* The solo run: fills expected, expected_n and scores. */
 void sim_task_solve(const struct sched_config *config, struct sim_task *task);

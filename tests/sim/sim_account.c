@@ -50,6 +50,7 @@ void account_reorder(struct account *a, struct account_row *r) {
 
 void account_init(struct account *a, const struct sched_config *config, uint32_t late_most, struct sim_totals *totals) {
     *a = (struct account){.config = config, .late_most = late_most, .totals = totals};
+    a->recurs = sim_recurs(config);
     a->tenants_n = config->tenants == NULL ? 1 : config->tenants_n;
     SIM_HOLDS(a->tenants_n <= ACCOUNT_TENANTS);
     for (uint32_t t = 0; t < a->tenants_n; t++)
@@ -68,13 +69,24 @@ void account_clear(struct account *a) {
 
 /* ---- Rows come and go ---- */
 
+/* Pages that a row of so many tokens holds at most, when `ahead` of them are planned and not computed: those of all its
+ * blocks that the group has; with a window those that window and slack and what is ahead touch, wherever they begin. */
+static uint64_t most_pages(const struct pages_shape *shape, uint64_t tokens, uint64_t ahead) {
+    uint64_t last = (tokens + PAGE_TOKENS - 1) / PAGE_TOKENS;
+    if (shape->end != 0 && last > shape->end) last = shape->end;
+    uint64_t all = last > shape->begin ? last - shape->begin : 0, some = all;
+    if (shape->window != 0) some = (2 * PAGE_TOKENS - 2 + shape->window - 1 + PAGES_SLACK + ahead) / PAGE_TOKENS;
+    if (shape->recurrent) some = ACCOUNT_STATES;
+    return some < all ? some : all;
+}
+
 /* The largest chunk with which the row's worst case fits the empty pool, by trying; 0 if none. */
 static uint32_t project(const struct account *a, const struct sched_request *q) {
     uint32_t c = q->chunk_max == 0 ? a->config->batch_tokens : sim_min(q->chunk_max, a->config->batch_tokens);
     for (; c > 0; c--) {
         int fits = 1;
         for (uint32_t g = 0; g < a->config->groups; g++)
-            fits &= pages_worst(&a->config->group[g], (uint64_t)q->prompt_n + q->max_new, 2 * c) <=
+            fits &= most_pages(&a->config->group[g], (uint64_t)q->prompt_n + q->max_new, 2 * c) <=
                     pages_total(a->config->pages, g);
         if (fits) break;
     }
@@ -141,14 +153,35 @@ void account_submit(struct account *a, struct account_row *row) {
     settle(a, row->request.tenant);
 }
 
-/* What it holds when it takes no more: from the page that the window of the last commit reached, to its last. */
-static void freeze(const struct account *a, struct account_row *r) {
-    for (uint32_t g = 0; g < a->config->groups; g++) {
-        uint32_t window = a->config->group[g].window;
-        uint32_t keeps = window + PAGES_SLACK;
-        uint32_t from = window == 0 || r->done < keeps ? 0 : r->done - keeps + 1;
-        r->held[g] = (r->next + PAGE_TOKENS - 1) / PAGE_TOKENS - from / PAGE_TOKENS;
+/* From the page that the window of the last commit reached, to its last; of a recurrent group its states. */
+uint32_t account_held(const struct account *a, const struct account_row *r, uint32_t g) {
+    const struct pages_shape *shape = &a->config->group[g];
+    if (shape->recurrent) return r->states_n;
+    uint32_t keeps = shape->window + PAGES_SLACK, n = 0;
+    uint32_t from = shape->window == 0 || r->done < keeps ? 0 : r->done - keeps + 1;
+    for (uint32_t block = from / PAGE_TOKENS; block * PAGE_TOKENS < r->next; block++)
+        n += sim_has(shape, block * PAGE_TOKENS);
+    return n;
+}
+
+void account_state(struct account_row *r, uint32_t block) {
+    if (r->states_n > 0 && r->states[r->states_n - 1] == block) return;
+    SIM_HOLDS(r->states_n < ACCOUNT_STATES);
+    r->states[r->states_n++] = block;
+}
+
+int account_stateless(struct account_row *r, uint32_t block) {
+    for (uint32_t i = 0; i < r->states_n; i++) {
+        if (r->states[i] != block) continue;
+        memmove(&r->states[i], &r->states[i + 1], (--r->states_n - i) * sizeof *r->states);
+        return 1;
     }
+    return 0;
+}
+
+/* What it holds when it takes no more. */
+static void freeze(const struct account *a, struct account_row *r) {
+    for (uint32_t g = 0; g < a->config->groups; g++) r->held[g] = account_held(a, r, g);
 }
 
 void account_go(struct account *a, struct account_row *r) {
@@ -160,7 +193,7 @@ void account_go(struct account *a, struct account_row *r) {
         return;
     }
     r->state = ROW_WAITING;
-    r->next = r->done = r->covered = r->taken = 0;
+    r->next = r->done = r->covered = r->taken = r->states_n = 0;
     push(&a->waiting, r);
     settle(a, r->request.tenant);
 }
@@ -173,6 +206,7 @@ static void leave(struct account *a, struct account_row *r, enum row_state state
     freeze(a, r);
     r->state = state;
     r->following = 0;
+    r->leader = NULL;
     if (!r->told) r->loading = 0;
     push(&a->leaving, r);
     settle(a, r->request.tenant);
@@ -204,7 +238,7 @@ void account_pause(struct account *a, struct account_row *r, int paused) {
 /* ---- Room ---- */
 
 static uint64_t claim(const struct account *a, const struct account_row *r, uint32_t g, uint32_t tokens) {
-    return pages_worst(&a->config->group[g], tokens, (uint64_t)SCHED_IN_FLIGHT * r->chunk);
+    return most_pages(&a->config->group[g], tokens, (uint64_t)SCHED_IN_FLIGHT * r->chunk);
 }
 
 static uint64_t claimed(const struct account *a, uint32_t g) {

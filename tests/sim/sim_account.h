@@ -9,6 +9,9 @@
 
 #include "sim.h"
 
+/* States of a row: after its last whole block, after its last token, and one for each plan in flight. */
+enum { ACCOUNT_STATES = 2 + SCHED_IN_FLIGHT };
+
 struct account_row {
     struct sched_request request;
     sched_row name;
@@ -19,6 +22,10 @@ struct account_row {
     uint8_t paused, untold;                   /* admitted, and the engine was not told */
     uint8_t following, loading, told, orphan; /* told: the engine knows that it is to be loaded */
     uint32_t taken, cached, lead_until;
+    struct account_row *leader; /* that it follows; NULL: nobody, or it has just lost it */
+    uint32_t limit;             /* sim_items.c: of its next item */
+    /* Recurrent groups: the blocks for which it has a state, ascending. */
+    uint32_t states[ACCOUNT_STATES], states_n;
     uint32_t next, done, reach, known, admitted, covered;
     uint32_t preemptions, redone, cuts_seen;
     uint32_t forced;  /* of the preemptions: it was paused, or everybody else had come again just now as well */
@@ -58,6 +65,7 @@ struct account {
     uint64_t pressed, pages_reached; /* preempted for room; pages that rows came to, one more for each row */
     uint32_t flying;                 /* plans */
     int hold;
+    int recurs;         /* there is a recurrent group */
     uint32_t late_most; /* turns after its last token in which the engine finishes a row, at most */
     /* P9, index: decoding rows; beyond 128 the first of their sixteen */
     int64_t step_us[SCHED_ROWS_MAX + 1], guess_us[SCHED_ROWS_MAX + 1], token_ns, added_ns;
@@ -109,6 +117,11 @@ static inline int account_spent(const struct account_row *r) {
     return r->next >= r->request.prompt_n && r->next + 1 >= account_total(r);
 }
 uint32_t account_rows(const struct account *a, uint32_t tenant); /* admitted ones */
+/* Pages of a group that a row holds now. */
+uint32_t account_held(const struct account *a, const struct account_row *r, uint32_t g);
+/* Recurrent groups: it has a state in that block, or no more. */
+void account_state(struct account_row *r, uint32_t block);
+int account_stateless(struct account_row *r, uint32_t block); /* 0: it had none */
 /* Virtual tokens: tokens by weight, in a unit that the scheduler chose. */
 static inline uint64_t account_virtual(const struct account *a, uint32_t tenant, uint64_t tokens) {
     return tokens * ((UINT64_C(1) << 20) / a->tenant[tenant].limits.weight);

@@ -5,10 +5,12 @@
 
 #include "sim_play.h"
 
+void canary_configure(const struct play *p, struct sched_config *told); /* what the scheduler is told */
 void canary_submitted(struct play *p, struct request *r);
 void canary_disturb(struct play *p);
 void canary_begun(struct play *p, struct account_row *r);     /* it has waited, and goes on */
 void canary_plan(struct play *p);                             /* before sched_plan */
-void canary_planned(struct play *p, const struct plan *plan); /* after it; NULL: nothing was planned */
+void canary_made(struct play *p);                             /* right after it */
+void canary_planned(struct play *p, const struct plan *plan); /* after that; NULL: nothing was planned */
 
 #endif

@@ -20,12 +20,28 @@ static const struct profile profiles[] = {
 };
 enum { PROFILES = sizeof profiles / sizeof *profiles, SMALL_POOLS = 4, GROWING = 5, LATE = 7 };
 
+/* A full or a windowed group in two: of one the beginnings of sequences, of the other what lies behind. */
+static void split_group(struct sched_config *c, uint32_t g, uint32_t border) {
+    c->group[c->groups] = c->group[g];
+    c->group[g].end = border;
+    c->group[c->groups++].begin = border;
+}
+
+static void draw_shapes(struct sim_rng *rng, struct sched_config *c, uint32_t which) {
+    for (uint32_t g = 0; g < c->groups; g++)
+        c->group[g].window = g == 0 && sim_chance(rng, which >= GROWING ? 950 : 800) ? 0 : sim_between(rng, 1, 100);
+    if (sim_chance(rng, 350)) c->group[c->groups - 1] = (struct pages_shape){.window = 1, .recurrent = 1};
+    if (!sim_chance(rng, 300)) return;
+    uint32_t border = sim_between(rng, 1, 1 + c->context_max / (sim_chance(rng, 500) ? 4 : 1) / PAGE_TOKENS);
+    for (uint32_t g = 0, n = c->groups; g < n && c->groups < PAGES_GROUPS_MAX; g++)
+        if (!c->group[g].recurrent && (g == 0 || sim_chance(rng, 500))) split_group(c, g, border);
+}
+
 static void draw_pages(struct sim_rng *rng, struct sched_config *c, uint32_t which) {
     uint32_t totals[PAGES_GROUPS_MAX], batch = sim_max(c->batch_tokens, c->rows_max);
     uint32_t plenty = which >= SMALL_POOLS ? sim_below(rng, 6) : sim_between(rng, 3, 12); /* in every group */
     for (uint32_t g = 0; g < c->groups; g++) {
-        c->group[g].window = g == 0 && sim_chance(rng, which >= GROWING ? 950 : 800) ? 0 : sim_between(rng, 1, 100);
-        uint32_t worst = (uint32_t)pages_worst(&c->group[g], c->context_max, 2 * batch);
+        uint32_t worst = sim_max(1, (uint32_t)pages_worst(&c->group[g], c->context_max, 2 * batch));
         if (plenty == 0)
             totals[g] = sim_between(rng, (worst + 2) / 3, worst); /* some rows can never fit */
         else if (plenty < 5)
@@ -111,6 +127,7 @@ void sim_draw_epoch(struct sim_rng *rng, struct sched_config *c, struct sim_habi
                                .context_max = sim_between(rng, f->context_low, f->context_high),
                                .cohort_tokens = sim_below(rng, f->cohort_high + 1),
                                .groups = sim_between(rng, 1, 3)};
+    draw_shapes(rng, c, which);
     draw_pages(rng, c, which);
     draw_tenants(rng, c, h);
     draw_time(rng, c, h);

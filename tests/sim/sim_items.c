@@ -10,12 +10,39 @@ enum { STALLS_MAX = 4 };
 
 static int reads(const struct account_row *r) { return r->state == ROW_PREPARING; }
 
-/* Where its next item must end at the latest: its chunk, what it knows, its next cut that it never reached. */
-static uint32_t limit_of(const struct account_row *r) {
+/* With recurrent groups somebody may want the state at the end of a block: of the last one before the last token but
+ * one of the prompt, or of what it knows, or before a cut; and of each that a multiple of the stride lies in. */
+static int is_wanted(const struct account *a, const struct account_row *r, uint32_t end) {
+    uint32_t stride = a->config->snapshot_stride, next = end + PAGE_TOKENS;
+    int wanted = stride > 0 && end / stride > (end - PAGE_TOKENS) / stride;
+    wanted |= end < r->request.prompt_n && r->request.prompt_n <= next;
+    wanted |= end < r->known && r->known <= next;
+    for (uint32_t i = 0; i < r->request.cuts_n; i++) wanted |= end <= r->request.cuts[i] && r->request.cuts[i] < next;
+    return wanted;
+}
+
+/* Where its next item must end at the latest: its chunk, what it knows, its next cut that it never reached, the next
+ * state that may be wanted. */
+static uint32_t limit_of(const struct account *a, const struct account_row *r) {
     uint32_t end = sim_min(r->known, r->next + r->chunk), from = sim_max(r->next, r->reach);
     for (uint32_t i = 0; i < r->request.cuts_n; i++)
         if (r->request.cuts[i] > from) end = sim_min(end, r->request.cuts[i]);
+    if (a->recurs && a->config->prefix != NULL && r->request.space != 0)
+        for (uint32_t at = (r->next / PAGE_TOKENS + 1) * PAGE_TOKENS; at < end; at += PAGE_TOKENS)
+            if (is_wanted(a, r, at)) end = at;
     return end - r->next;
+}
+
+/* A leader stops where its followers want its state. */
+static void note_limits(struct account *a) {
+    for (uint32_t i = 0; i < a->in.n; i++) a->in.at[i]->limit = reads(a->in.at[i]) ? limit_of(a, a->in.at[i]) : 1;
+    for (uint32_t i = 0; i < a->in.n && a->recurs; i++) {
+        const struct account_row *r = a->in.at[i];
+        if (r->leader == NULL) continue;
+        SIM_HOLDS(r->lead_until >= r->leader->next); /* it has not gone past it */
+        if (r->lead_until > r->leader->next && reads(r->leader))
+            r->leader->limit = sim_min(r->leader->limit, r->lead_until - r->leader->next);
+    }
 }
 
 /* Returns the tokens of it that were never planned before. */
@@ -23,7 +50,7 @@ static uint32_t check_item(const struct account_row *r, const struct plan_item *
     uint32_t end = item->pos + item->n_tokens, prompt_n = r->request.prompt_n;
     SIM_HOLDS(item->row == r->name && item->pos == r->next && item->n_tokens >= 1);
     SIM_HOLDS(item->source == (reads(r) ? PLAN_PROMPT : PLAN_SAMPLE));
-    SIM_HOLDS(item->n_tokens <= (reads(r) ? limit_of(r) : 1));
+    SIM_HOLDS(item->n_tokens <= r->limit);
     SIM_HOLDS(end <= prompt_n || end < account_total(r)); /* D2 */
     uint32_t fresh = end <= r->reach ? 0 : end - sim_max(item->pos, r->reach);
     int samples = fresh > 0 && end >= prompt_n && r->request.max_new > 0, boundary = 0;
@@ -36,6 +63,7 @@ static uint32_t check_item(const struct account_row *r, const struct plan_item *
 
 static void take_item(struct account *a, struct account_row *r, const struct plan_item *item, uint32_t fresh) {
     r->next = item->pos + item->n_tokens;
+    if (a->recurs) account_state(r, (r->next - 1) / PAGE_TOKENS);
     a->pages_reached += (sim_max(r->reach, r->next) - r->reach + r->reach % PAGE_TOKENS) / PAGE_TOKENS;
     r->reach = sim_max(r->reach, r->next);
     r->redone += item->n_tokens - fresh;
@@ -90,7 +118,7 @@ static void check_shares(const struct account *a, const struct plan *plan, struc
     int short_one_wants = 0, long_one_wants = 0; /* an older one has not got all it can take */
     for (uint32_t i = running; i < plan->n_items; i++) {
         const struct account_row *r = rows[i];
-        uint32_t got = plan->items[i].n_tokens, limit = limit_of(r);
+        uint32_t got = plan->items[i].n_tokens, limit = r->limit;
         uint32_t part = r->request.all_outputs ? sim_min(s.each, s.outputs_each) : s.each;
         int outputs_lack = r->request.all_outputs && s.outputs_gone;
         int long_lack = is_long(r) && s.long_given == s.long_tokens;
@@ -170,6 +198,7 @@ void account_plan(struct account *a, const struct plan *plan) {
     struct account_row **rows = a->scratch.at;
     uint32_t due = 0, running = 0, tokens = 0, outputs = 0, redone = 0, fresh_of[ACCOUNT_TENANTS] = {0};
     check_stalls(a);
+    note_limits(a);
     for (uint32_t i = 0; i < a->in.n; i++)
         if (is_due(a->in.at[i]) && !reads(a->in.at[i])) rows[due++] = a->in.at[i];
     running = due;
@@ -198,6 +227,17 @@ void account_plan(struct account *a, const struct plan *plan) {
     a->flying++;
 }
 
+/* A state in the middle of a block that the row has left is of no use to anybody; nor is one before its last whole
+ * block, unless the row is leaving and gives back everything soon. */
+static void drop_states(const struct account *a, struct account_row *r, const struct plan_item *item) {
+    uint32_t block = item->pos / PAGE_TOKENS;
+    int leaves = r->state == ROW_ENDING || r->state == ROW_PREEMPTED;
+    if (item->pos % PAGE_TOKENS != 0 && block != (r->done - 1) / PAGE_TOKENS && account_stateless(r, block) && leaves)
+        for (uint32_t g = 0; g < a->config->groups; g++) r->held[g] -= a->config->group[g].recurrent;
+    while (!leaves && r->states_n > 0 && (r->states[0] + 2) * PAGE_TOKENS <= r->done)
+        account_stateless(r, r->states[0]);
+}
+
 void account_commit(struct account *a, const struct plan *plan, uint32_t us) {
     struct account_list *flight = &a->flight[plan->number % SCHED_IN_FLIGHT];
     a->flying--;
@@ -206,6 +246,7 @@ void account_commit(struct account *a, const struct plan *plan, uint32_t us) {
         struct account_row *r = flight->at[i];
         r->flying--;
         r->done = plan->items[i].pos + plan->items[i].n_tokens;
+        if (a->recurs) drop_states(a, r, &plan->items[i]);
         if (r->flying == 0 && (r->state == ROW_ENDING || r->state == ROW_PREEMPTED)) account_go(a, r);
     }
 }
@@ -229,6 +270,16 @@ void account_expect(const struct account *a, const struct sched *s) {
     for (uint32_t i = 0; i < a->gave_way.n; i++) {
         const struct account_row *r = a->gave_way.at[i]; /* one that followed may find its place again at once */
         if (r->state != ROW_PREPARING && r->state != ROW_RUNNING) expect(r, s, 0);
+    }
+}
+
+/* Where rows share nothing, what they hold is what is not free. */
+static void compare_pages(const struct account *a) {
+    for (uint32_t g = 0; g < a->config->groups && a->config->prefix == NULL; g++) {
+        uint64_t held = 0;
+        for (uint32_t i = 0; i < a->in.n; i++) held += account_held(a, a->in.at[i], g);
+        for (uint32_t i = 0; i < a->leaving.n; i++) held += a->leaving.at[i]->held[g];
+        SIM_HOLDS(held + pages_available(a->config->pages, g) == pages_total(a->config->pages, g));
     }
 }
 
@@ -261,6 +312,7 @@ void account_compare(const struct account *a, const struct sched *s) {
     SIM_HOLDS(n.preemptions == a->preemptions && n.redone == a->redone && n.cached == a->cached);
     SIM_HOLDS(n.following == following && n.loading == loading);
     account_compare_time(a, steady, &n);
+    compare_pages(a);
     for (uint32_t t = 0; t < a->tenants_n; t++) {
         struct sched_tenant_counts its;
         sched_get_tenant(s, t, &its);

@@ -230,6 +230,7 @@ static int make_plan(struct play *p) {
     store_plan(p);
     int made = sched_plan(p->s, &plan);
     SIM_HOLDS(made == (plan != NULL));
+    canary_made(p);
     store_planned(p);
     account_expect(&p->account, p->s);
     pop_admitted(p);
@@ -416,7 +417,9 @@ static void play_new(struct play *p) {
     sim_draw_epoch(&p->rng, &p->config, &p->habits);
     p->left = p->habits.requests;
     store_new(p);
-    SIM_HOLDS(sched_new(&p->config, &p->s, NULL) == 0);
+    struct sched_config told = p->config;
+    canary_configure(p, &told);
+    SIM_HOLDS(sched_new(&told, &p->s, NULL) == 0);
     struct sched_config *c = &p->config; /* as the scheduler raises it */
     c->batch_tokens = sched_batch_tokens(p->s);
     c->outputs_max = sched_outputs_max(p->s);

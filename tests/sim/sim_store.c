@@ -39,10 +39,13 @@ static uint64_t *page_at(const struct play *p, uint32_t g, uint32_t page) {
 void store_new(struct play *p) {
     if (p->habits.blocks_max == 0) return;
     struct prefix_config config = {.pages = p->config.pages, .groups = p->config.groups};
+    struct sched_config told = p->config;
+    canary_configure(p, &told);
     config.blocks_max = p->habits.blocks_max;
     config.seed = sim_draw(&p->rng);
     for (uint32_t g = 0; g < config.groups; g++) {
-        config.group[g] = p->config.group[g];
+        config.group[g] = told.group[g];
+        if (p->canary == CANARY_MIDDLE) config.group[g].recurrent = 0;
         if (p->canary == CANARY_UNWINDOWED) config.group[g].window = (config.group[g].window + 1) / 2;
     }
     SIM_HOLDS(prefix_new(&config, &p->config.prefix, NULL) == 0);
@@ -121,6 +124,9 @@ static void disk_write(struct play *p, prefix_block block, uint32_t groups) {
         if (!(groups >> g & 1)) continue;
         if (copy->values[g] == NULL) copy->values[g] = calloc(PAGE_TOKENS, sizeof *copy->values[g]);
         SIM_HOLDS(copy->values[g] != NULL && view.page[g] != PAGE_NONE);
+        SIM_HOLDS(sim_has(&p->config.group[g], view.index * PAGE_TOKENS));
+        SIM_HOLDS(!p->config.group[g].recurrent ||
+                  page_at(p, g, view.page[g])[1] == (view.index + 1) * (uint64_t)PAGE_TOKENS);
         memcpy(copy->values[g], page_at(p, g, view.page[g]), PAGE_TOKENS * sizeof *copy->values[g]);
     }
     SIM_HOLDS(prefix_set_where(p->config.prefix, block, where, groups));
@@ -147,8 +153,15 @@ void store_spoil(struct play *p, const struct plan *plan) {
     for (uint32_t i = 0; i < plan->n_items; i++)
         for (uint32_t g = 0; g < p->config.groups; g++) {
             const struct plan_item *item = &plan->items[i];
+            const struct pages_shape *shape = &p->config.group[g];
+            if (shape->recurrent) { /* it looks like one */
+                page_at(p, g, item->to[g])[0] = sim_draw(&p->rng);
+                page_at(p, g, item->to[g])[1] = item->pos + item->n_tokens;
+                continue;
+            }
             for (uint32_t pos = item->pos; pos < item->pos + item->n_tokens; pos++)
-                page_at(p, g, item->table[g][pos / PAGE_TOKENS])[pos % PAGE_TOKENS] = sim_draw(&p->rng);
+                if (sim_has(shape, pos))
+                    page_at(p, g, item->table[g][pos / PAGE_TOKENS])[pos % PAGE_TOKENS] = sim_draw(&p->rng);
         }
 }
 
@@ -255,6 +268,17 @@ static void check_pace(const struct play *p, const struct row *row) {
               row->lead_until <= leader->done + leader->chunk);
 }
 
+/* With recurrent groups it goes on where a block ends, from the state there. */
+static void check_state(const struct play *p, const struct account_row *r) {
+    uint32_t at = r->lead_until > 0 ? r->lead_until : r->taken;
+    SIM_HOLDS(at % PAGE_TOKENS == 0);
+    for (uint32_t g = 0; g < p->config.groups && r->taken > 0; g++)
+        if (p->config.group[g].recurrent && !r->loading) {
+            uint32_t page = row_table(p->s, row_of(p, r), g)[(r->taken - 1) / PAGE_TOKENS];
+            SIM_HOLDS(page < pages_total(p->config.pages, g) && page_at(p, g, page)[1] == r->taken);
+        }
+}
+
 /* It has begun: with what it took, or it follows, or it loads. */
 static void begun(struct play *p, struct account_row *r) {
     const struct row *row = row_of(p, r);
@@ -267,6 +291,9 @@ static void begun(struct play *p, struct account_row *r) {
     r->done = r->loading ? 0 : r->taken;
     r->covered = sim_min(account_total(r), r->known + SCHED_AHEAD);
     r->admitted = r->known;
+    r->states_n = 0;
+    if (p->account.recurs) check_state(p, r);
+    if (p->account.recurs && r->taken > 0) account_state(r, (r->taken - 1) / PAGE_TOKENS);
     SIM_HOLDS(r->next <= most_of(r) && (r->next == 0 || r->request.space != 0));
     SIM_HOLDS(r->lead_until <= most_of(r) && r->lead_until % PAGE_TOKENS == 0);
     SIM_HOLDS(!r->following || (!r->loading && r->lead_until > 0 && r->request.space != 0));
@@ -428,6 +455,11 @@ void store_planned(struct play *p) {
     check_orphans(p);
     check_admitted(p, stamp(p) == p->stamp && a->gave_way.n == 0);
     check_claims(p);
+    for (uint32_t i = 0; i < a->in.n; i++) {
+        const struct row *row = row_of(p, a->in.at[i]);
+        int led = row->following && row->leader != NO_ROW;
+        a->in.at[i]->leader = led ? &p->by_index[row->leader]->row : NULL;
+    }
     const struct account_row *head = account_head(a);
     if (a->calm && a->gave_way.n == 0 && head != NULL && account_has_room(a, head, spent))
         sim_fail("row %llx has room and does not come in", (unsigned long long)head->name);

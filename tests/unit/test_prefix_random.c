@@ -1,6 +1,7 @@
 /* The prefix store under random use against a naive model. The model knows what bytes every page would hold: the state
- * of a position is a number that depends on all tokens up to it. Rows write such numbers into their pages, publish,
- * keep, take, leave and fail in random order, in pools so small that something is evicted all the time; copies are
+ * of a position is a number that depends on all tokens up to it; a page of a recurrent group holds one such number, of
+ * the last position that was computed in its block. Rows write such numbers into their pages, publish, keep, take,
+ * leave and fail in random order, in pools so small that something is evicted all the time; copies are
  * made, lost and loaded. After each step:
  *   - every page that was taken holds what its tokens say;
  *   - what is found is the longest beginning that plain loops over all stored sequences find;
@@ -31,7 +32,9 @@ enum {
 struct setup {
     const char *name;
     uint32_t groups, window[PAGES_GROUPS_MAX], pages[PAGES_GROUPS_MAX], blocks_max;
-    int stray_pins; /* blocks are pinned by others than those that hold their pages */
+    int stray_pins;     /* blocks are pinned by others than those that hold their pages */
+    uint32_t recurrent; /* bit g */
+    uint32_t begin[PAGES_GROUPS_MAX], end[PAGES_GROUPS_MAX]; /* of ranged groups, in blocks; end 0: to the last */
 };
 
 /* A stored block as the model knows it: all tokens from the beginning to its end. */
@@ -153,26 +156,38 @@ static uint32_t groups_there(struct world *w, const struct known *k, int cold) {
     return there;
 }
 
+static int is_recurrent(const struct setup *s, uint32_t g) { return s->recurrent >> g & 1U; }
+/* Whether a group has pages for block `index`. */
+static int exists(const struct setup *s, uint32_t g, uint32_t index) {
+    return index >= s->begin[g] && (s->end[g] == 0 || index < s->end[g]);
+}
+
 /* Whether block `index` of a reader at `position` is needed in a group. */
 static int needs(const struct setup *s, uint32_t g, uint32_t position, uint32_t index) {
+    if (!exists(s, g, index)) return 0;
+    if (is_recurrent(s, g)) return position > 0 && index == (position - 1) / PAGE_TOKENS;
     uint32_t window = s->window[g] == 1 ? 2 : s->window[g];
     if (window == 0) return 1;
     uint32_t from = position + 1 > window ? position + 1 - window : 0;
     return index >= from / PAGE_TOKENS;
 }
 
+static const struct known *known_path(struct world *w, uint64_t space, const int32_t *tokens, uint32_t n) {
+    for (uint32_t i = 0; i < w->known_n; i++)
+        if (w->known[i].space == space && w->known[i].n == n &&
+            memcmp(w->known[i].tokens, tokens, n * sizeof *tokens) == 0)
+            return &w->known[i];
+    return NULL;
+}
+
 /* Whether `position` of the tokens can be gone on from, when `last` is the block that holds the token before it. */
 static int usable(struct world *w, uint64_t space, const int32_t *tokens, uint32_t position, const struct known *last,
                   int cold) {
+    if (w->setup->recurrent != 0 && position % PAGE_TOKENS != 0) return 0; /* there is no state in the middle */
     for (uint32_t index = 0; index <= (position - 1) / PAGE_TOKENS; index++) {
         const struct known *k = last;
         if (index < (position - 1) / PAGE_TOKENS) {
-            uint32_t n = (index + 1) * PAGE_TOKENS;
-            k = NULL;
-            for (uint32_t i = 0; i < w->known_n && k == NULL; i++)
-                if (w->known[i].space == space && w->known[i].n == n &&
-                    memcmp(w->known[i].tokens, tokens, n * sizeof *tokens) == 0)
-                    k = &w->known[i];
+            k = known_path(w, space, tokens, (index + 1) * PAGE_TOKENS);
             if (k == NULL) return 0;
         }
         uint32_t there = groups_there(w, k, cold);
@@ -195,6 +210,25 @@ static uint32_t longest(struct world *w, uint64_t space, const int32_t *tokens, 
     return 0;
 }
 
+/* Whether a snapshot can be kept at a block: all that is needed to go on anywhere in it is in memory. */
+static int can_keep(struct world *w, const struct known *k) {
+    const struct setup *s = w->setup;
+    uint32_t last = (k->n - 1) / PAGE_TOKENS;
+    int windows = 0;
+    for (uint32_t g = 0; g < s->groups; g++) windows |= s->window[g] != 0;
+    for (uint32_t index = 0; windows && index <= last; index++) {
+        const struct known *at = index == last ? k : known_path(w, k->space, k->tokens, (index + 1) * PAGE_TOKENS);
+        HOLDS(w, at != NULL);
+        uint32_t there = groups_there(w, at, 0);
+        for (uint32_t g = 0; g < s->groups; g++) {
+            int wanted = is_recurrent(s, g) ? index == last : needs(s, g, last * PAGE_TOKENS, index);
+            if (s->window[g] != 0 && wanted && exists(s, g, index) && !(there >> g & 1U)) return 0;
+            if (s->window[g] == 0 && index == last && exists(s, g, index) && !(there >> g & 1U)) return 0;
+        }
+    }
+    return 1;
+}
+
 static struct prefix_match find(struct world *w, uint64_t space, const int32_t *tokens, uint32_t n) {
     struct prefix_match m;
     prefix_find(w->p, space, tokens, n, &m);
@@ -214,8 +248,37 @@ static struct copy *copy_of(struct world *w, uint64_t where) {
     return c;
 }
 
+/* The state after the first n tokens, as a recurrent page holds it. */
+static void state_write(uint64_t *page, const uint64_t *bytes, uint32_t n) {
+    page[0] = n;
+    page[1] = bytes[n - 1];
+}
+
+static int state_is(const uint64_t *page, const uint64_t *bytes, uint32_t n) {
+    return page[0] == n && page[1] == bytes[n - 1];
+}
+
+/* Of a recurrent group: from the state after `from` tokens, which is there, to that after `to`. If it was in the middle
+ * of a block that is left now, it is of no use any more, and no state of that block. */
+static void state_move(struct world *w, struct row *r, uint32_t g, uint32_t from, uint32_t to) {
+    if (from > 0) HOLDS(w, state_is(w->bytes[g][r->table[g][(from - 1) / PAGE_TOKENS]], r->bytes, from));
+    uint32_t *page = &r->table[g][from / PAGE_TOKENS];
+    if (from % PAGE_TOKENS != 0 && from / PAGE_TOKENS != (to - 1) / PAGE_TOKENS) {
+        w->held[g][*page]--;
+        prefix_unref(w->p, g, *page);
+        *page = PAGE_NONE;
+    }
+    state_write(w->bytes[g][r->table[g][(to - 1) / PAGE_TOKENS]], r->bytes, to);
+}
+
 static void page_write(struct world *w, struct row *r, uint32_t g, uint32_t from, uint32_t to) {
-    for (uint32_t i = from; i < to; i++) w->bytes[g][r->table[g][i / PAGE_TOKENS]][i % PAGE_TOKENS] = r->bytes[i];
+    if (is_recurrent(w->setup, g)) {
+        state_move(w, r, g, from, to);
+        return;
+    }
+    for (uint32_t i = from; i < to; i++)
+        if (exists(w->setup, g, i / PAGE_TOKENS))
+            w->bytes[g][r->table[g][i / PAGE_TOKENS]][i % PAGE_TOKENS] = r->bytes[i];
 }
 
 /* All that the row needs to go on is in its pages. */
@@ -225,7 +288,10 @@ static void row_verify(struct world *w, struct row *r) {
             if (!needs(w->setup, g, r->done, i / PAGE_TOKENS)) continue;
             uint32_t page = r->table[g][i / PAGE_TOKENS];
             HOLDS(w, page != PAGE_NONE);
-            HOLDS(w, w->bytes[g][page][i % PAGE_TOKENS] == r->bytes[i]);
+            if (is_recurrent(w->setup, g))
+                HOLDS(w, state_is(w->bytes[g][page], r->bytes, r->done));
+            else
+                HOLDS(w, w->bytes[g][page][i % PAGE_TOKENS] == r->bytes[i]);
         }
 }
 
@@ -304,7 +370,8 @@ static void row_leave(struct world *w, struct row *r, int sound) {
         row_publish(w, r);
         uint32_t from = r->published * PAGE_TOKENS;
         prefix_block last = r->block;
-        if (r->done > from && draw(w, 4) > 0 && (from == 0 || r->block != 0)) last = row_add(w, r, from, r->done);
+        int rest = r->done > from && w->setup->recurrent == 0;
+        if (rest && draw(w, 4) > 0 && (from == 0 || r->block != 0)) last = row_add(w, r, from, r->done);
         if (last != 0 && draw(w, 3) > 0) prefix_keep(w->p, last, 1 + draw(w, 5));
     } else {
         for (uint32_t i = r->own_n; i-- > 0;) prefix_remove(w->p, r->own[i]);
@@ -317,18 +384,27 @@ static void row_leave(struct world *w, struct row *r, int sound) {
     r->runs = 0;
 }
 
-/* Computes some tokens. */
+/* Pages for positions up to `to`: of a recurrent group only the last block's. */
+static int row_grow(struct world *w, struct row *r, uint32_t to) {
+    for (uint32_t g = 0; g < w->setup->groups; g++)
+        for (uint32_t i = r->done / PAGE_TOKENS; i * PAGE_TOKENS < to; i++) {
+            if (!exists(w->setup, g, i) || r->table[g][i] != PAGE_NONE) continue;
+            if (is_recurrent(w->setup, g) && i != (to - 1) / PAGE_TOKENS) continue;
+            if (!row_alloc(w, r, g, i)) return 0;
+        }
+    return 1;
+}
+
+/* Computes some tokens. With recurrent groups it often ends with a block, as rows do that want a state there. */
 static void row_step(struct world *w, struct row *r) {
     uint32_t to = r->done + 1 + draw(w, 70);
+    if (w->setup->recurrent != 0 && draw(w, 2) == 0) to += PAGE_TOKENS - 1 - (to - 1) % PAGE_TOKENS;
     if (to > r->n) to = r->n;
-    for (uint32_t g = 0; g < w->setup->groups; g++) {
-        for (uint32_t i = r->done / PAGE_TOKENS; i * PAGE_TOKENS < to; i++)
-            if (r->table[g][i] == PAGE_NONE && !row_alloc(w, r, g, i)) {
-                row_leave(w, r, 1);
-                return;
-            }
-        page_write(w, r, g, r->done, to);
+    if (!row_grow(w, r, to)) {
+        row_leave(w, r, 1);
+        return;
     }
+    for (uint32_t g = 0; g < w->setup->groups; g++) page_write(w, r, g, r->done, to);
     r->done = to;
     row_verify(w, r);
     if (draw(w, 5) > 0) row_publish(w, r);
@@ -360,7 +436,8 @@ static int row_settle(struct world *w, struct row *r, prefix_block block, uint32
         }
     for (uint32_t g = 0; ok && g < w->setup->groups; g++)
         for (uint32_t i = r->first[g]; ok && i * PAGE_TOKENS < position; i++) {
-            if (r->table[g][i] != PAGE_NONE) continue;
+            if (r->table[g][i] != PAGE_NONE || !exists(w->setup, g, i)) continue;
+            HOLDS(w, needs(w->setup, g, position, i));
             ok = row_alloc(w, r, g, i);
             if (!ok) break;
             uint32_t to = r->table[g][i];
@@ -471,8 +548,11 @@ static void copy_make(struct world *w) {
     for (uint32_t g = 0; g < w->setup->groups; g++) {
         if (!(groups >> g & 1U)) continue;
         HOLDS(w, view.page[g] != PAGE_NONE);
+        HOLDS(w, exists(w->setup, g, view.index));
         memcpy(c->bytes[g], w->bytes[g][view.page[g]], sizeof c->bytes[g]);
-        for (uint32_t i = 0; i < view.n; i++) HOLDS(w, c->bytes[g][i] == bytes[view.index * PAGE_TOKENS + i]);
+        if (is_recurrent(w->setup, g)) HOLDS(w, state_is(c->bytes[g], bytes, k->n));
+        for (uint32_t i = 0; i < view.n && !is_recurrent(w->setup, g); i++)
+            HOLDS(w, c->bytes[g][i] == bytes[view.index * PAGE_TOKENS + i]);
         c->groups |= UINT32_C(1) << g;
     }
     HOLDS(w, prefix_set_where(w->p, name, where, groups));
@@ -520,14 +600,20 @@ static void copy_restore(struct world *w) {
     if (c->where != 0) return;
     *c = (struct copy){.where = where, .index = k->n / PAGE_TOKENS};
     for (uint32_t g = 0; g < w->setup->groups; g++)
-        if (w->setup->window[g] == 0 || draw(w, 3) > 0) c->groups |= UINT32_C(1) << g;
+        if (exists(w->setup, g, c->index) && (w->setup->window[g] == 0 || draw(w, 3) > 0))
+            c->groups |= UINT32_C(1) << g;
     int32_t tokens[TOKENS_MAX];
     uint64_t bytes[TOKENS_MAX], space = k->space;
     uint32_t from = k->n, n = draw(w, 3) > 0 ? PAGE_TOKENS : 1 + draw(w, PAGE_TOKENS);
+    if (w->setup->recurrent != 0) n = PAGE_TOKENS;
     memcpy(tokens, k->tokens, from * sizeof *tokens);
     for (uint32_t i = 0; i < n; i++) tokens[from + i] = (int32_t)(draw(w, 6) == 0 ? draw(w, 3) : 0);
     bytes_of(space, tokens, from + n, bytes);
-    for (uint32_t g = 0; g < w->setup->groups; g++) memcpy(c->bytes[g], &bytes[from], n * sizeof *bytes);
+    for (uint32_t g = 0; g < w->setup->groups; g++)
+        if (is_recurrent(w->setup, g))
+            state_write(c->bytes[g], bytes, from + n);
+        else
+            memcpy(c->bytes[g], &bytes[from], n * sizeof *bytes);
     prefix_block name = prefix_restore(w->p, space, k->name, tokens + from, n, where, c->groups);
     if (name == 0)
         c->where = 0;
@@ -557,7 +643,10 @@ static void step(struct world *w) {
     } else if (what < 64) {
         if (r->runs) row_leave(w, r, draw(w, 4) > 0);
     } else if (what < 70) {
-        if (k != NULL) prefix_keep(w->p, k->name, draw(w, 6));
+        if (k != NULL) {
+            int can = can_keep(w, k);
+            HOLDS(w, prefix_keep(w->p, k->name, draw(w, 6)) == can);
+        }
     } else if (what < 71) {
         w->removed = 1;
         if (k != NULL && draw(w, 2)) prefix_remove(w->p, k->name);
@@ -617,7 +706,11 @@ static void play(const struct setup *setup, uint64_t seed, uint64_t steps) {
     assert_int_equal(pages_new(&w->pages, setup->groups, setup->pages, NULL), 0);
     struct prefix_config config = {
         .pages = w->pages, .groups = setup->groups, .blocks_max = setup->blocks_max, .seed = seed};
-    for (uint32_t g = 0; g < setup->groups; g++) config.group[g].window = setup->window[g];
+    for (uint32_t g = 0; g < setup->groups; g++)
+        config.group[g] = (struct pages_shape){.window = setup->window[g],
+                                               .begin = setup->begin[g],
+                                               .end = setup->end[g],
+                                               .recurrent = (uint8_t)is_recurrent(setup, g)};
     assert_int_equal(prefix_new(&config, &w->p, NULL), 0);
     for (w->step = 0; w->step < steps; w->step++) {
         step(w);
@@ -643,19 +736,128 @@ static void play(const struct setup *setup, uint64_t seed, uint64_t steps) {
 
 static void random_use_agrees_with_a_naive_model(void **state) {
     static const struct setup setups[] = {
-        {"full", 1, {0}, {30}, 60, 0},
-        {"full, tiny", 1, {0}, {8}, 12, 0},
-        {"two full", 2, {0, 0}, {24, 20}, 60, 0},
-        {"windowed", 1, {64}, {24}, 60, 0},
-        {"windowed, tiny", 1, {33}, {10}, 14, 0},
-        {"two windowed", 2, {70, 20}, {24, 14}, 60, 0},
-        {"gemma", 2, {64, 0}, {22, 30}, 60, 0},
-        {"gemma, few blocks", 2, {40, 0}, {22, 30}, 20, 0},
-        {"three", 3, {33, 0, 100}, {20, 30, 30}, 60, 0},
-        {"least windows", 3, {1, 2, 0}, {10, 10, 26}, 60, 0},
-        {"gemma, stray pins", 2, {64, 0}, {18, 24}, 60, 1},
-        {"full, stray pins", 2, {0, 0}, {16, 14}, 60, 1},
-        {"windowed, stray pins", 1, {64}, {20}, 40, 1},
+        {.name = "full", .groups = 1, .window = {0}, .pages = {30}, .blocks_max = 60},
+        {.name = "full, tiny", .groups = 1, .window = {0}, .pages = {8}, .blocks_max = 12},
+        {.name = "two full", .groups = 2, .window = {0, 0}, .pages = {24, 20}, .blocks_max = 60},
+        {.name = "windowed", .groups = 1, .window = {64}, .pages = {24}, .blocks_max = 60},
+        {.name = "windowed, tiny", .groups = 1, .window = {33}, .pages = {10}, .blocks_max = 14},
+        {.name = "two windowed", .groups = 2, .window = {70, 20}, .pages = {24, 14}, .blocks_max = 60},
+        {.name = "gemma", .groups = 2, .window = {64, 0}, .pages = {22, 30}, .blocks_max = 60},
+        {.name = "gemma, few blocks", .groups = 2, .window = {40, 0}, .pages = {22, 30}, .blocks_max = 20},
+        {.name = "three", .groups = 3, .window = {33, 0, 100}, .pages = {20, 30, 30}, .blocks_max = 60},
+        {.name = "least windows", .groups = 3, .window = {1, 2, 0}, .pages = {10, 10, 26}, .blocks_max = 60},
+        {.name = "gemma, stray pins",
+         .groups = 2,
+         .window = {64, 0},
+         .pages = {18, 24},
+         .blocks_max = 60,
+         .stray_pins = 1},
+        {.name = "full, stray pins",
+         .groups = 2,
+         .window = {0, 0},
+         .pages = {16, 14},
+         .blocks_max = 60,
+         .stray_pins = 1},
+        {.name = "windowed, stray pins", .groups = 1, .window = {64}, .pages = {20}, .blocks_max = 40, .stray_pins = 1},
+        {.name = "recurrent", .groups = 2, .window = {0, 1}, .pages = {30, 12}, .blocks_max = 60, .recurrent = 2},
+        {.name = "recurrent, tiny", .groups = 2, .window = {1, 0}, .pages = {6, 12}, .blocks_max = 14, .recurrent = 1},
+        {.name = "recurrent, windowed",
+         .groups = 3,
+         .window = {0, 64, 1},
+         .pages = {30, 22, 10},
+         .blocks_max = 60,
+         .recurrent = 4},
+        {.name = "recurrent, nothing full",
+         .groups = 2,
+         .window = {40, 1},
+         .pages = {20, 10},
+         .blocks_max = 60,
+         .recurrent = 2},
+        {.name = "recurrent alone", .groups = 1, .window = {1}, .pages = {12}, .blocks_max = 60, .recurrent = 1},
+        {.name = "recurrent alone, few blocks",
+         .groups = 1,
+         .window = {1},
+         .pages = {8},
+         .blocks_max = 14,
+         .recurrent = 1},
+        {.name = "two recurrent",
+         .groups = 3,
+         .window = {1, 0, 1},
+         .pages = {12, 30, 9},
+         .blocks_max = 60,
+         .recurrent = 5},
+        {.name = "recurrent, stray pins",
+         .groups = 2,
+         .window = {0, 1},
+         .pages = {18, 8},
+         .blocks_max = 60,
+         .stray_pins = 1,
+         .recurrent = 2},
+        {.name = "ranged",
+         .groups = 2,
+         .window = {0, 0},
+         .pages = {14, 18},
+         .blocks_max = 60,
+         .begin = {0, 3},
+         .end = {3, 0}},
+        {.name = "ranged, early",
+         .groups = 2,
+         .window = {0, 0},
+         .pages = {6, 24},
+         .blocks_max = 60,
+         .begin = {0, 1},
+         .end = {1, 0}},
+        {.name = "ranged, late",
+         .groups = 2,
+         .window = {0, 0},
+         .pages = {26, 5},
+         .blocks_max = 60,
+         .begin = {0, 6},
+         .end = {6, 0}},
+        {.name = "ranged, few blocks",
+         .groups = 2,
+         .window = {0, 0},
+         .pages = {7, 9},
+         .blocks_max = 16,
+         .begin = {0, 3},
+         .end = {3, 0}},
+        {.name = "ranged, windowed",
+         .groups = 2,
+         .window = {64, 64},
+         .pages = {12, 12},
+         .blocks_max = 60,
+         .begin = {0, 3},
+         .end = {3, 0}},
+        {.name = "ranged gemma",
+         .groups = 4,
+         .window = {0, 64, 0, 64},
+         .pages = {14, 12, 18, 12},
+         .blocks_max = 60,
+         .begin = {0, 0, 3, 3},
+         .end = {3, 3, 0, 0}},
+        {.name = "ranged in a window's half",
+         .groups = 3,
+         .window = {0, 100, 100},
+         .pages = {26, 10, 14},
+         .blocks_max = 60,
+         .begin = {0, 0, 2},
+         .end = {0, 2, 0}},
+        {.name = "ranged and recurrent",
+         .groups = 3,
+         .window = {0, 0, 1},
+         .pages = {14, 18, 10},
+         .blocks_max = 60,
+         .recurrent = 4,
+         .begin = {0, 3, 0},
+         .end = {3, 0, 0}},
+        {.name = "ranged, stray pins",
+         .groups = 2,
+         .window = {0, 0},
+         .pages = {10, 12},
+         .blocks_max = 60,
+         .stray_pins = 1,
+         .begin = {0, 3},
+         .end = {3, 0}},
     };
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++)
         for (uint64_t seed = 0; seed < 4; seed++) play(&setups[i], 100 * i + seed, 4000);
