@@ -139,11 +139,20 @@ static int transact(struct journal *j, struct command *first, const struct comma
     return rc;
 }
 
-/* One line when it begins, and one when it is over: a full disk may take a small write between two that fail. */
-static void tell(struct journal *j, int rc) {
-    journal_note_damage(j, rc);
+/* One line when it begins, and one when it is over: a full disk may take a small write between two that fail.
+ * `missing`: of the folder's files. */
+static void tell(struct journal *j, int rc, const char *missing) {
+    if (!missing) journal_note_damage(j, rc);
     int64_t now = (int64_t)(clock_us() / 1000000);
-    if (rc != SQLITE_OK) {
+    if (missing) {
+        if (!j->gone)
+            fprintf(stderr,
+                    "cohort: the folder of %s was moved, or its %s removed or replaced, while the server runs: new "
+                    "stored calls are refused until it is put right or the server restarted\n",
+                    j->path, missing);
+        j->gone = j->failing = 1;
+        j->failed_s = now;
+    } else if (rc != SQLITE_OK) {
         if (!j->failing)
             fprintf(stderr,
                     "cohort: %s cannot be written (%s): new stored calls are refused, and those that run would begin "
@@ -153,7 +162,7 @@ static void tell(struct journal *j, int rc) {
         j->failed_s = now;
     } else if (j->failing && now - j->failed_s >= WELL_S) {
         fprintf(stderr, "cohort: %s is written again\n", j->path);
-        j->failing = 0;
+        j->failing = j->gone = 0;
     }
 }
 
@@ -172,8 +181,13 @@ static uint64_t bytes_in_use(struct journal *j) {
 
 static void run_batch(struct journal *j, struct command *first) {
     uint64_t ended = 0, begun = 0, removed = 0;
-    int rc = transact(j, first, NULL);
-    if (rc != SQLITE_OK && !journal_is_disk_error(rc)) {
+    const char *missing = journal_missing(j);
+    int rc = missing ? SQLITE_CANTOPEN : transact(j, first, NULL);
+    if (!missing) missing = journal_missing(j); /* nothing is reported as written where nobody will look for it */
+    if (missing) {
+        rc = SQLITE_CANTOPEN;
+        for (struct command *c = first; c; c = c->next) c->code = COHORT_E_CLOSED;
+    } else if (rc != SQLITE_OK && !journal_is_disk_error(rc)) {
         /* One of them is at fault: the others do without it. */
         rc = SQLITE_OK;
         for (struct command *c = first; c; c = c->next) {
@@ -184,7 +198,7 @@ static void run_batch(struct journal *j, struct command *first) {
     } else if (rc != SQLITE_OK) {
         for (struct command *c = first; c; c = c->next) c->code = COHORT_E_IO;
     }
-    tell(j, rc);
+    tell(j, rc, missing);
     for (struct command *c = first; c; c = c->next) {
         begun += c->kind == JOURNAL_BEGIN && !c->code;
         ended += c->kind == JOURNAL_END && !c->code;

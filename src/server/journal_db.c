@@ -4,8 +4,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -267,34 +265,6 @@ static int move_aside(struct journal *j, cohort_error *err) {
     return 0;
 }
 
-static int take_lock(struct journal *j, const char *dir, cohort_error *err) {
-    char path[sizeof j->path + 8];
-    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
-        return err_set(err, COHORT_E_IO, "state-dir", "the state directory %.200s cannot be made: %s", dir,
-                       strerror(errno));
-    snprintf(path, sizeof path, "%s/journal.lock", dir);
-    j->lock_fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (j->lock_fd < 0) return err_set(err, COHORT_E_IO, "state-dir", "%.200s: %s", path, strerror(errno));
-    if (flock(j->lock_fd, LOCK_EX | LOCK_NB) == 0) return 0;
-    return err_set(err, errno == EWOULDBLOCK ? COHORT_E_BUSY : COHORT_E_IO, "state-dir",
-                   "the state directory %.200s: %s", dir,
-                   errno == EWOULDBLOCK ? "another server uses it" : strerror(errno));
-}
-
-/* Streams hold what people asked: for nobody else's eyes. SQLite opens by path; what it opens is no link. */
-static int make_file(const struct journal *j, cohort_error *err) {
-    static const char *const parts[] = {"", "-wal", "-shm"};
-    for (int i = 0; i < 3; i++) {
-        char path[sizeof j->path + 8];
-        snprintf(path, sizeof path, "%s%s", j->path, parts[i]);
-        int fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (i == 0 ? O_CREAT : 0), 0600);
-        if (fd < 0 && !(i > 0 && errno == ENOENT))
-            return err_set(err, COHORT_E_IO, "state-dir", "%.200s cannot be opened: %s", path, strerror(errno));
-        if (fd >= 0) close(fd);
-    }
-    return 0;
-}
-
 /* While the server ran, SQLite came upon damage, which the check that is made here may not see, or not be made. */
 static int was_marked(const struct journal *j) {
     char path[sizeof j->path + 16];
@@ -303,11 +273,11 @@ static int was_marked(const struct journal *j) {
 }
 
 static int open_file(struct journal *j, int64_t *newer, int *rc, cohort_error *err) {
-    int code = make_file(j, err);
+    int code = journal_make_files(j, err);
     *rc = code || was_marked(j) ? SQLITE_CORRUPT : open_writing(j, newer);
     if (code || !is_damage(*rc)) return code;
     close_connections(j);
-    if ((code = move_aside(j, err)) != 0 || (code = make_file(j, err)) != 0) return code;
+    if ((code = move_aside(j, err)) != 0 || (code = journal_make_files(j, err)) != 0) return code;
     *rc = open_writing(j, newer);
     return 0;
 }
@@ -317,7 +287,7 @@ int journal_db_open(struct journal *j, cohort_error *err) {
     if (snprintf(j->path, sizeof j->path - 64, "%s/journal.db", dir) >= (int)sizeof j->path - 64)
         return err_set(err, COHORT_E_ARGUMENT, "state-dir", "the path of the state directory is too long");
     int64_t newer = 0;
-    int rc = SQLITE_OK, code = take_lock(j, dir, err);
+    int rc = SQLITE_OK, code = journal_lock(dir, &j->lock_fd, err);
     if (!code) code = open_file(j, &newer, &rc, err);
     if (code) return code;
     if (newer) {
@@ -327,11 +297,12 @@ int journal_db_open(struct journal *j, cohort_error *err) {
                        JOURNAL_FORMAT);
     }
     if (rc == SQLITE_OK) rc = open_reading(j);
-    return rc == SQLITE_OK ? 0 : failed(j, rc, err);
+    /* So that all of its files are there. */
+    if (rc == SQLITE_OK) rc = sqlite3_exec(j->writing, "BEGIN IMMEDIATE; ROLLBACK", NULL, NULL, NULL);
+    return rc == SQLITE_OK ? journal_note_files(j, err) : failed(j, rc, err);
 }
 
 void journal_db_close(struct journal *j) {
     close_connections(j);
-    if (j->lock_fd >= 0) close(j->lock_fd);
-    j->lock_fd = -1;
+    journal_unlock(&j->lock_fd);
 }

@@ -204,6 +204,11 @@ int stored_wish(struct call *call, struct evbuffer *body, cohort_error *err) {
 }
 
 static int refused(const struct stored *s, int code, cohort_error *err) {
+    if (code == COHORT_E_CLOSED)
+        return err_set(err, COHORT_E_IO, "store",
+                       "the state directory %.200s was moved or replaced while the server runs, so the call cannot be "
+                       "stored",
+                       s->server->options.state_dir);
     if (code != COHORT_E_BUSY)
         return err_set(err, COHORT_E_IO, "store",
                        "the state directory cannot be written, so the call cannot be stored");
@@ -267,7 +272,7 @@ static void acknowledge(struct stored *s) {
 static void refuse(struct stored *s, int code) {
     struct call *call = s->call;
     cohort_error error = {0};
-    refused(s, code == COHORT_E_BUSY ? code : COHORT_E_IO, &error);
+    refused(s, code, &error);
     sink_error(&call->sink, &error);
     call_free(call); /* and s, and what there may be in the journal */
 }
