@@ -33,6 +33,7 @@ struct server {
     _Atomic int aborted;
     struct call *calls;
     struct journal *journal;   /* NULL: nothing is stored */
+    int folder_lock;           /* of a state directory without a journal; -1 */
     struct pool *journal_pool; /* one thread, which waits for the journal's disk */
     struct event *journal_readable;
     char identity[COHORT_IDENTITY_SIZE]; /* of what answers follow from beside the request */
