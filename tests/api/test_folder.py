@@ -2,8 +2,12 @@
 import os
 import shutil
 
+import socket
+import subprocess
+
 import pytest
 
+from conftest import BINARY, MODEL, Server
 from test_stored import GREEDY, check_whole, crash, follow, post_stream, stored  # noqa: F401
 
 STORED = {**GREEDY, "store": True}
@@ -77,3 +81,68 @@ def test_a_folder_that_was_removed_refuses_until_the_restart(start, tmp_path):
     assert server.complete("x", 2)
     assert server.stop() == 0
     check_whole(post_stream(stored(start, folder), GREEDY)[1])
+
+
+# ---- who may have it ----
+
+def test_two_servers_never_share_a_folder(start, tmp_path):
+    ways = [(), ("--store", "none"), ("--no-cache",), ("--store", "none", "--no-cache")]
+    for i, one in enumerate(ways):
+        folder = tmp_path / str(i)
+        first = start("--state-dir", folder, *one)
+        for other in ways:
+            with pytest.raises(RuntimeError, match="another server uses it"):
+                Server("--state-dir", folder, *other)
+        assert first.stop() == 0
+        assert start("--state-dir", folder, *ways[i - 1]).stop() == 0
+
+
+# ---- what is in the place of its files ----
+
+def refused_with(folder, *flags):
+    """What the program says; it ends by itself."""
+    done = subprocess.run([BINARY, "serve", "-m", MODEL, "--port", "0", "--state-dir", folder, *flags], capture_output=True, text=True,
+                          timeout=30)
+    assert done.returncode == 1, (done.returncode, done.stderr)
+    return done.stderr
+
+
+def put_fifo(path):
+    os.mkfifo(path)
+
+
+def put_socket(path):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(str(path))
+
+
+def put_link(path):
+    path.with_name("target").write_text("")
+    path.symlink_to(path.with_name("target"))
+
+
+FILES = ["journal.lock", "journal.db", "journal.db-wal", "journal.db-shm", "journal.db-journal", "lock"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_no_plain_file_is_refused_by_name(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    for put in (put_fifo, put_socket, os.mkdir, put_link):
+        folder = tmp_path / put.__name__
+        folder.mkdir()
+        put((folder / name).relative_to(tmp_path))
+        text = refused_with(folder)
+        assert str(folder) in text and name in text and "\n" == text[-1] and text.count("\n") == 1, (put, text)
+        if put is put_link:
+            assert (folder / "target").read_text() == ""
+
+
+@pytest.mark.parametrize("name", ["index.db", "index.db-wal", "index.db-shm", "index.db-journal"])
+def test_an_index_that_is_no_plain_file_hangs_nobody(start, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    for put in (put_fifo, put_socket, put_link):  # state can be computed again: another index is begun
+        folder = tmp_path / put.__name__
+        folder.mkdir()
+        put((folder / name).relative_to(tmp_path))
+        server = start("--state-dir", folder)
+        assert lines_with(server, "its index was damaged") and server.stop() == 0
