@@ -130,12 +130,18 @@ static int apply(struct journal *j, struct command *c) {
     return SQLITE_MISUSE;
 }
 
+static void written(struct journal *j) {
+    j->unrested = 1;
+    j->written_us = clock_us();
+}
+
 /* All of them in one transaction, or none. */
 static int transact(struct journal *j, struct command *first, const struct command *end) {
     int rc = step(j, BEGIN_BATCH);
     for (struct command *c = first; c != end && rc == SQLITE_OK; c = c->next) rc = apply(j, c);
     if (rc == SQLITE_OK) rc = step(j, COMMIT_BATCH);
     if (rc != SQLITE_OK && !sqlite3_get_autocommit(j->writing)) step(j, ROLLBACK_BATCH);
+    written(j);
     return rc;
 }
 
@@ -239,6 +245,7 @@ static void purge_slice(struct journal *j) {
         rc = number_step(j, state == STREAM_REMOVED ? PURGE_STREAM : CLEAN_STREAM, (uint64_t)number, 0);
     if (rc == SQLITE_OK) rc = step(j, COMMIT_BATCH);
     if (rc != SQLITE_OK && !sqlite3_get_autocommit(j->writing)) step(j, ROLLBACK_BATCH);
+    written(j);
     if (rc != SQLITE_OK) j->purge = 0; /* with the next end or removal */
     journal_note_damage(j, rc);
 }
@@ -327,6 +334,19 @@ static void give_results(struct journal *j, struct command *batch) {
     signal_fd(j->fd);
 }
 
+/* SQLite's own sums protect what lies in front of the file only as a chain, which a flipped bit ends: so nothing stays
+ * there for long. */
+static void rest(struct journal *j) {
+    int rc = SQLITE_BUSY;
+    if (pthread_mutex_trylock(&j->read_lock) == 0) {
+        rc = journal_db_rest(j);
+        pthread_mutex_unlock(&j->read_lock);
+    }
+    j->unrested = rc == SQLITE_BUSY;
+    j->written_us = clock_us();
+    journal_note_damage(j, rc);
+}
+
 /* With nothing to write: a slice of tidying, or sleep. */
 static void tidy_or_wait(struct journal *j) {
     int64_t now = (int64_t)(clock_us() / 1000000);
@@ -342,8 +362,16 @@ static void tidy_or_wait(struct journal *j) {
         pthread_mutex_lock(&j->lock);
         return;
     }
-    uint64_t now_us = clock_us();
+    uint64_t now_us = clock_us(), rest_us = j->written_us + JOURNAL_REST_MS * 1000;
     uint32_t ms = EXPIRE_S * 1000;
+    int tired = j->unrested && !j->failing && !j->closing && !j->queue.first;
+    if (tired && now_us >= rest_us) {
+        pthread_mutex_unlock(&j->lock);
+        rest(j);
+        pthread_mutex_lock(&j->lock);
+        return;
+    }
+    if (tired) ms = (uint32_t)((rest_us - now_us + 999) / 1000);
     if (j->queue.first) ms = j->due_us > now_us ? (uint32_t)((j->due_us - now_us + 999) / 1000) : 0;
     struct timespec until = clock_deadline(ms);
     pthread_cond_timedwait(&j->wake, &j->lock, &until);

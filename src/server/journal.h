@@ -28,6 +28,7 @@ enum {
     JOURNAL_STREAMS_MAX = 10000,     /* ended ones that are kept */
     JOURNAL_RUNNING_MAX = 100000,    /* others: no more are begun */
     JOURNAL_COMMIT_MS = 10,          /* what is not urgent waits so long for company, */
+    JOURNAL_REST_MS = 500,           /* without a write: what SQLite keeps in front of the file is moved into it */
     JOURNAL_COMMIT_BYTES = 64 << 10, /* or until there is so much */
     JOURNAL_BATCH_BYTES = 1 << 20,   /* of one transaction, about */
     JOURNAL_QUEUE_MAX = 64 << 20,    /* bytes that wait to be written, and one command: no more are taken then */
@@ -128,6 +129,7 @@ struct journal_counts {
     uint64_t queued;                /* bytes of commands whose results were not taken yet */
     uint64_t commits, failures;     /* so far */
     uint64_t refused;               /* commands that found the queue full */
+    uint64_t lost_frames;           /* pages that were written last before the start and are lost by damage */
 };
 void journal_get_counts(struct journal *j, struct journal_counts *out);
 

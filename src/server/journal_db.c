@@ -126,9 +126,9 @@ static int number_of(sqlite3 *db, const char *sql, int64_t *out) {
 }
 
 /* "ok", or what is wrong: both SQLITE_OK to SQLite. */
-static int check(sqlite3 *db) {
+static int check(sqlite3 *db, const char *pragma) {
     sqlite3_stmt *statement = NULL;
-    int rc = sqlite3_prepare_v2(db, "PRAGMA quick_check(1)", -1, &statement, NULL);
+    int rc = sqlite3_prepare_v2(db, pragma, -1, &statement, NULL);
     if (rc == SQLITE_OK) rc = sqlite3_step(statement);
     int well = rc == SQLITE_ROW && strcmp((const char *)sqlite3_column_text(statement, 0), "ok") == 0;
     int end = sqlite3_finalize(statement);
@@ -168,7 +168,8 @@ static int compare_schema(sqlite3 *db, int *entries) {
 }
 
 /* What the file is. *newer: its format, if this program does not know it. */
-static int recognise(sqlite3 *db, int64_t *newer) {
+static int recognise(const struct journal *j, int64_t *newer) {
+    sqlite3 *db = j->writing;
     int64_t application = 0, version = 0, pages = 0;
     int entries = 0;
     int rc = number_of(db, "PRAGMA application_id", &application);
@@ -182,7 +183,9 @@ static int recognise(sqlite3 *db, int64_t *newer) {
     if (rc != SQLITE_OK) return rc;
     if (entries == 0 && application == 0 && version == 0) return create(db);
     if (entries != SCHEMA_ENTRIES || application != APPLICATION || version != JOURNAL_FORMAT) return SQLITE_NOTADB;
-    return pages > JOURNAL_CHECKED_MAX / 4096 ? SQLITE_OK : check(db);
+    /* Without its last pages the file may be of two times at once. */
+    if (j->counts.lost_frames) return check(db, "PRAGMA integrity_check(1)");
+    return pages > JOURNAL_CHECKED_MAX / 4096 ? SQLITE_OK : check(db, "PRAGMA quick_check(1)");
 }
 
 /* Nothing that a file might bring along is run. */
@@ -196,6 +199,13 @@ static void guard(sqlite3 *db) {
     sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
 }
 
+int journal_db_rest(struct journal *j) {
+    sqlite3_busy_timeout(j->writing, 0);
+    int rc = sqlite3_wal_checkpoint_v2(j->writing, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    sqlite3_busy_timeout(j->writing, BUSY_MS);
+    return rc;
+}
+
 static int open_writing(struct journal *j, int64_t *newer) {
     int rc =
         sqlite3_open_v2(j->path, &j->writing, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
@@ -203,9 +213,10 @@ static int open_writing(struct journal *j, int64_t *newer) {
     guard(j->writing);
     rc = sqlite3_exec(j->writing, "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0; PRAGMA synchronous = FULL", NULL,
                       NULL, NULL);
-    if (rc == SQLITE_OK) rc = recognise(j->writing, newer);
+    if (rc == SQLITE_OK) rc = recognise(j, newer);
     if (rc != SQLITE_OK || *newer) return rc; /* one of a newer format is left as it is */
     rc = sqlite3_exec(j->writing, "PRAGMA journal_mode = WAL; PRAGMA journal_size_limit = 16777216", NULL, NULL, NULL);
+    if (rc == SQLITE_OK && (rc = journal_db_rest(j)) == SQLITE_BUSY) rc = SQLITE_OK; /* later */
     if (rc != SQLITE_OK) return rc;
     char limit[64];
     int64_t page = 4096;
@@ -274,6 +285,7 @@ static int was_marked(const struct journal *j) {
 
 static int open_file(struct journal *j, int64_t *newer, int *rc, cohort_error *err) {
     int code = journal_make_files(j, err);
+    if (!code && !was_marked(j)) journal_look_at_wal(j);
     *rc = code || was_marked(j) ? SQLITE_CORRUPT : open_writing(j, newer);
     if (code || !is_damage(*rc)) return code;
     close_connections(j);

@@ -96,6 +96,8 @@ struct journal {
     int gone;             /* the same of a folder that is not the one that was opened */
     int64_t failed_s;     /* the last write that did */
     int purge;            /* something may be left to purge */
+    int unrested;         /* something was written since journal_db_rest, */
+    uint64_t written_us;  /* the last at this time */
     int64_t expired_s;    /* when was last looked for streams that are too old */
     uint64_t next_number; /* the commanding thread's */
 };
@@ -114,7 +116,14 @@ int journal_note_files(struct journal *j, cohort_error *err);
 /* NULL, or the name that does not mean the file any more that is open. */
 const char *journal_missing(const struct journal *j);
 
+/* ---- journal_wal.c ---- */
+/* Says on stderr, counts and keeps a copy if SQLite would leave out what was written behind a frame that does not hold.
+ * Before SQLite opens the file. */
+void journal_look_at_wal(struct journal *j);
+
 /* ---- journal_db.c ---- */
+/* Moves what SQLite keeps in front of the file into it. SQLite's code; SQLITE_BUSY if somebody reads. */
+int journal_db_rest(struct journal *j);
 /* 1: another process's or the disk's doing: whatever is tried next fails, too. */
 int journal_is_disk_error(int sqlite_code);
 /* 1 if the code says so: the next opening sets the file aside. Any thread. */

@@ -4,10 +4,11 @@ import shutil
 
 import socket
 import subprocess
+import time
 
 import pytest
 
-from conftest import BINARY, MODEL, Server
+from conftest import BINARY, MODEL, SLOW, Server
 from test_stored import GREEDY, check_whole, crash, follow, post_stream, stored  # noqa: F401
 
 STORED = {**GREEDY, "store": True}
@@ -146,3 +147,64 @@ def test_an_index_that_is_no_plain_file_hangs_nobody(start, tmp_path, monkeypatc
         put((folder / name).relative_to(tmp_path))
         server = start("--state-dir", folder)
         assert lines_with(server, "its index was damaged") and server.stop() == 0
+
+
+# ---- a bit that flips while the server is down ----
+
+PAGE, FRAME = 4096, 4096 + 24
+
+
+def commits(wal):
+    """The frames that end a commit of the last round, from 0."""
+    return [i for i in range((len(wal) - 32) // FRAME)
+            if wal[32 + i * FRAME + 8:32 + i * FRAME + 16] == wal[16:24] and wal[32 + i * FRAME + 4:32 + i * FRAME + 8] != bytes(4)]
+
+
+@pytest.mark.parametrize("where", ["head", "salt", "frame", "sum", "page"])
+def test_what_a_flipped_bit_takes_along_is_told(start, tmp_path, crash, where):
+    file = tmp_path / "journal.db-wal"
+    for _ in range(5):  # a pause on a busy machine leaves nothing there
+        server = stored(start, tmp_path)
+        streams = [post_stream(server, GREEDY)[0] for _ in range(4)]
+        crash(server)
+        wal = bytearray(file.read_bytes())
+        ends = commits(wal)
+        if len(ends) > 8:
+            break
+    frame = ends[0] + 1  # the first of the second commit
+    at = {"head": 9, "salt": 17, "frame": 32 + frame * FRAME + 2, "sum": 32 + frame * FRAME + 20, "page": 32 + frame * FRAME + 2000}[where]
+    wal[at] ^= 4
+    file.write_bytes(wal)
+    lost = ends[-1] + 1 - (frame if where in ("frame", "sum", "page") else 0)
+    server = stored(start, tmp_path)
+    told = lines_with(server, "journal.db-wal is damaged")
+    assert len(told) == 1 and f"{lost} pages ({lost * FRAME} bytes)" in told[0], server.lines
+    assert server.metric("cohort_journal_lost_pages_total") == lost
+    assert (tmp_path / "journal.db-wal.damaged").read_bytes() == wal
+    assert server.get("/v1/streams/" + streams[-1]).status_code == 404
+    stream, events = post_stream(server, GREEDY)
+    check_whole(events)
+    crash(server)
+    server = stored(start, tmp_path)  # and it is told once
+    assert not lines_with(server, "is damaged") and follow(server, stream) == events
+
+
+def test_a_kill_is_no_damage(start, tmp_path, crash):
+    for _ in range(6):
+        server = stored(start, tmp_path, *SLOW)
+        assert not lines_with(server, "damaged") and server.metric("cohort_journal_lost_pages_total") == 0
+        post_stream(server, {**GREEDY, "max_tokens": 900}, stop_after=30)
+        crash(server)
+
+
+def test_nothing_stays_in_front_of_the_file_for_long(start, tmp_path):
+    server = stored(start, tmp_path)
+    stream, events = post_stream(server, GREEDY)
+    file = tmp_path / "journal.db-wal"
+    deadline = time.monotonic() + 20
+    while file.stat().st_size:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert follow(server, stream) == events
+    check_whole(post_stream(server, GREEDY)[1])
+    assert file.stat().st_size
