@@ -395,7 +395,10 @@ static void join(struct reader *r, struct stored *s) {
 
 static void find(struct pool_job *job) {
     struct reader *r = (struct reader *)job;
-    journal_find(r->server->journal, r->id, r->owner, &r->stream, &r->error);
+    int rc = journal_find(r->server->journal, r->id, r->owner, &r->stream, &r->error);
+    if (rc != COHORT_E_NOT_FOUND || !stored_is_owner(r->owner, STORED_NO_KEYS_BEFORE)) return;
+    r->error = (cohort_error){0};
+    journal_find(r->server->journal, r->id, STORED_NO_KEYS_BEFORE, &r->stream, &r->error);
 }
 
 static void was_found(struct pool_job *job) {

@@ -19,7 +19,11 @@ static int64_t now_s(void) { return (int64_t)(clock_us() / 1000000); }
 const char *stored_owner(const struct server *server, uint32_t tenant) {
     size_t n;
     const cohort_tenant *tenants = server_tenants(server, &n);
-    return tenant < n ? tenants[tenant].name : "default";
+    return tenant < n ? tenants[tenant].name : STORED_NO_KEYS;
+}
+
+int stored_is_owner(const char *who, const char *owner) {
+    return strcmp(who, owner) == 0 || (strcmp(who, STORED_NO_KEYS) == 0 && strcmp(owner, STORED_NO_KEYS_BEFORE) == 0);
 }
 
 /* ---- the tables ---- */
@@ -49,7 +53,7 @@ static void unlist(struct stored *s) {
 
 struct stored *stored_find(struct server *server, const char *id, const char *owner) {
     struct stored *s = server->stored_by_id[id_bucket(id)];
-    while (s && (strcmp(s->id, id) != 0 || strcmp(s->owner, owner) != 0)) s = s->id_next;
+    while (s && (strcmp(s->id, id) != 0 || !stored_is_owner(owner, s->owner))) s = s->id_next;
     return s && (s->recovered || s->state != STORED_STARTING) ? s : NULL;
 }
 

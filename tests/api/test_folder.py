@@ -1,8 +1,10 @@
 """The state directory from outside: who may have it, what is put in the place of its files, and what happens when it is taken away."""
+import json
 import os
 import shutil
 
 import socket
+import sqlite3
 import subprocess
 import time
 
@@ -208,3 +210,43 @@ def test_nothing_stays_in_front_of_the_file_for_long(start, tmp_path):
     assert follow(server, stream) == events
     check_whole(post_stream(server, GREEDY)[1])
     assert file.stat().st_size
+
+
+# ---- whose it is ----
+
+def with_key(start, folder, name):
+    keys = folder.with_name("keys.json")
+    keys.write_text(json.dumps({"keys": [{"name": name, "key": "the-key"}]}))
+    keys.chmod(0o600)
+    server = stored(start, folder, "--keys", keys, *SLOW)
+    server.headers = {"Authorization": "Bearer the-key"}
+    return server
+
+
+def test_no_key_has_what_was_stored_without_keys(start, tmp_path, crash):
+    folder = tmp_path / "state"
+    server = stored(start, folder, *SLOW)
+    streams = [post_stream(server, GREEDY)[0], post_stream(server, {**GREEDY, "max_tokens": 900}, stop_after=3)[0]]
+    time.sleep(0.1)
+    crash(server)
+    server = with_key(start, folder, "default")
+    for stream in streams:
+        assert server.get("/v1/streams/" + stream).status_code == 404
+        assert server.delete(stream).status_code == 404
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_without_keys_it_is_still_there(start, tmp_path, crash, before):
+    server = stored(start, tmp_path, *SLOW)
+    done, events = post_stream(server, GREEDY)
+    runs, head = post_stream(server, {**GREEDY, "max_tokens": 300}, stop_after=3)
+    time.sleep(0.1)
+    crash(server)
+    if before:  # as earlier versions wrote it
+        with sqlite3.connect(tmp_path / "journal.db") as db:
+            db.execute("UPDATE streams SET owner = 'default'")
+    server = stored(start, tmp_path)
+    check_whole(head + follow(server, runs, len(head)))
+    assert follow(server, done) == events
+    for stream in (done, runs):
+        assert server.delete(stream).status_code == 200 and server.get("/v1/streams/" + stream).status_code == 404
