@@ -59,6 +59,10 @@ struct server {
     struct report report;
 };
 
+/* The field of the request's query, decoded, in `out` (longer values are cut): 1. 0: it is not there. E_ARGUMENT names
+ * the field: it has a byte that no value has, as %00, behind which nobody would look. */
+int query_field(struct evhttp_request *http, const char *name, char *out, size_t size, cohort_error *err);
+
 /* Replies. Each ends the request. */
 void reply_json(struct evhttp_request *http, int status, const char *json, size_t len);
 /* OpenAI's error shape: {"error":{message,type,param,code}}; status and type follow from the code. */
