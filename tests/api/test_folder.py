@@ -1,6 +1,7 @@
 """The state directory from outside: who may have it, what is put in the place of its files, and what happens when it is taken away."""
 import json
 import os
+import resource
 import shutil
 
 import socket
@@ -250,3 +251,62 @@ def test_without_keys_it_is_still_there(start, tmp_path, crash, before):
     assert follow(server, done) == events
     for stream in (done, runs):
         assert server.delete(stream).status_code == 200 and server.get("/v1/streams/" + stream).status_code == 404
+
+
+# ---- what is said ----
+
+def test_a_full_disk_of_the_cache_is_said_once(start, tmp_path):
+    server = start("-c", 1000, "--state-dir", tmp_path, "--store", "none")
+
+    def limit(size):
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    def until_more(name, prompt):
+        before, n = server.metric(name), 0
+        while server.metric(name) == before:  # what the disk did is seen when the engine wakes
+            assert (n := n + 1) < 200
+            server.complete(f"{prompt} {n} " + "and so on " * 60, 1)
+            time.sleep(0.05)
+
+    for i in range(4):
+        limit(1000)
+        until_more("cohort_disk_failures_total", f"{i} lost")
+        limit(resource.RLIM_INFINITY)
+        until_more("cohort_disk_written_total", f"{i} written")
+    assert len(lines_with(server, "state cannot be written")) == 1, server.lines
+    assert not lines_with(server, "written again")
+    time.sleep(11)
+    until_more("cohort_disk_written_total", "well")
+    time.sleep(0.2)
+    assert len(lines_with(server, "state is written again")) == 1 and len(lines_with(server, "state cannot be written")) == 1
+
+
+@pytest.mark.parametrize("bad", ["1%00", "%001", "%0a1", "1%0d", "%7f", "1%1f", "%00", "1%00x"])
+def test_bytes_that_no_value_has(start, tmp_path, bad):
+    server = stored(start, tmp_path)
+    stream, events = post_stream(server, GREEDY)
+    for value, path in (("last_event_id", f"/v1/streams/{stream}?"), ("last_event_id", f"/v1/streams/{stream}?result=0&"), ("result", f"/v1/streams/{stream}?")):
+        reply = server.get(f"{path}{value}={bad}")
+        assert reply.status_code == 400 and reply.json()["error"]["param"] == value, (path, reply.text)
+    for path in ("/slots/0", "/v1/sessions/x"):
+        reply = server.post(f"{path}?action=erase{bad}", {})
+        assert reply.status_code == 400 and reply.json()["error"]["param"] == "action", reply.text
+    assert server.get(f"/v1/streams/{stream}?last_event_id=%31&result=%30").status_code == 200
+    for query in ("last_event_id", "last_event_id=", "result="):
+        assert server.get(f"/v1/streams/{stream}?{query}").status_code == 400, query
+
+
+def test_options_of_the_folder(tmp_path):
+    def refused(*flags, **environment):
+        done = subprocess.run([BINARY, "serve", "-m", MODEL, "--port", "0", *flags], capture_output=True, text=True, timeout=30,
+                              env={**os.environ, **environment})
+        assert done.returncode == 2, done
+        return done.stderr
+
+    for text in (refused("--state-dir", ""), refused("--state-dir="), refused("--store", "none", "--state-dir", "")):
+        assert text == "cohort: --state-dir is empty: it needs the name of a folder\n"
+    assert refused(COHORT_STATE_DIR="") == "cohort: COHORT_STATE_DIR is empty: it needs the name of a folder\n"
+    for size in ("1X", "1TB", "T", "1000T", "-1K", "1.5G"):
+        assert "K, M, G or T" in refused("--state-dir-bytes", size), size
+    for size in ("1T", "3t", "1g", "5K", "7", "900T"):
+        assert "empty" in refused("--state-dir-bytes", size, "--state-dir", ""), size
