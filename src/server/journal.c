@@ -216,7 +216,7 @@ static void run_batch(struct journal *j, struct command *first) {
     j->counts.running += begun - ended;
     j->counts.ended += ended;
     pthread_mutex_unlock(&j->lock);
-    if (removed) j->expired_s = 0; /* counted anew with the next look */
+    if (removed || missing) j->expired_s = 0; /* counted anew with the next look */
 }
 
 /* ---- what goes again ---- */
