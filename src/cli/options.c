@@ -49,7 +49,7 @@ static const struct option table[] = {
     {'e', "-np --parallel", INTEGER, AT(rows), 1, 4096, "rows that run together"},
     {'e', "-b --batch-size", INTEGER, AT(batch_tokens), 1, 65536, "token budget of an iteration"},
     {'e', "--queue", INTEGER, AT(queue), 0, 65536, "waiting line behind the running rows"},
-    {'e', "--kv-bytes", BYTES, AT(kv_bytes), 0, 1e15, "state budget in bytes (K, M, G allowed)"},
+    {'e', "--kv-bytes", BYTES, AT(kv_bytes), 0, 1e15, "state budget in bytes (K, M, G, T allowed)"},
     {'e', "--kv-tokens", INTEGER, AT(kv_tokens), 0, 1e12, "state budget in tokens over all rows"},
     {'e', "--itl-target-ms", INTEGER, AT(itl_target_ms), 0, 1000000,
      "time between tokens that reading prompts may stretch an iteration to; 0: by --itl-ratio"},
@@ -57,7 +57,7 @@ static const struct option table[] = {
     {'e', "--no-pipeline", FLAG, AT(no_pipeline), 0, 0, "deliver each iteration before the next starts (same output)"},
     {'e', "--trace", TEXT, AT(trace), 0, 0, "write spans of everything into this file (Chrome's trace format)"},
     {'d', "--state-dir", TEXT, AT(state_dir), 0, 0, "folder for state that survives the process"},
-    {'k', "--state-dir-bytes", BYTES, AT(state_dir_bytes), 0, 1e15, "its size at most (K, M, G allowed)"},
+    {'k', "--state-dir-bytes", BYTES, AT(state_dir_bytes), 0, 1e15, "its size at most (K, M, G, T allowed)"},
     {'k', "--no-cache", FLAG, AT(no_cache), 0, 0, "keep and share no state of prompts (same output)"},
     {'k', "--snapshot-stride", INTEGER, AT(snapshot_stride), 0, 1 << 24,
      "models with windowed layers: a place to go on from every so many tokens; 0: none"},
@@ -159,9 +159,17 @@ static void environment_name(const struct option *option, char out[64]) {
 }
 
 static int bad_value(const struct option *option, const char *name, const char *value) {
-    fprintf(stderr, "cohort: %s: \"%s\" is not %s from %.15g to %.15g\n", name, value,
-            option->kind == NUMBER ? "a number" : "an integer", option->low, option->high);
+    fprintf(stderr, "cohort: %s: \"%s\" is not %s from %.15g to %.15g%s\n", name, value,
+            option->kind == NUMBER ? "a number" : "an integer", option->low, option->high,
+            option->kind == BYTES ? ", with K, M, G or T behind it if need be" : "");
     return 2;
+}
+
+/* What a suffix of a size stands for; 0: it is none. */
+static double unit_of(char suffix) {
+    static const char suffixes[] = "KMGTkmgt";
+    const char *at = suffix ? strchr(suffixes, suffix) : NULL;
+    return at ? (double)(INT64_C(1) << (10 * ((at - suffixes) % 4 + 1))) : 0;
 }
 
 static int set_value(const struct option *option, const char *name, const char *value, struct cli_options *out) {
@@ -170,6 +178,10 @@ static int set_value(const struct option *option, const char *name, const char *
     errno = 0;
     switch (option->kind) {
     case TEXT:
+        if (option->offset == AT(state_dir) && !*value) {
+            fprintf(stderr, "cohort: %s is empty: it needs the name of a folder\n", name);
+            return 2;
+        }
         *(const char **)field = value;
         return 0;
     case FLAG:
@@ -187,10 +199,7 @@ static int set_value(const struct option *option, const char *name, const char *
     }
     long long number = strtoll(value, &end, 10);
     double unit = 1;
-    if (option->kind == BYTES && end != value && *end && strchr("KMGkmg", *end)) {
-        unit = *end == 'K' || *end == 'k' ? 1024.0 : *end == 'M' || *end == 'm' ? 1048576.0 : 1073741824.0;
-        end++;
-    }
+    if (option->kind == BYTES && end != value && unit_of(*end) > 0) unit = unit_of(*end++);
     if (errno || end == value || *end || (double)number < option->low || (double)number * unit > option->high)
         return bad_value(option, name, value);
     *(int64_t *)field = (int64_t)((double)number * unit);

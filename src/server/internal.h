@@ -33,6 +33,7 @@ struct server {
     _Atomic int aborted;
     struct call *calls;
     struct journal *journal;   /* NULL: nothing is stored */
+    int folder_lock;           /* of a state directory without a journal; -1 */
     struct pool *journal_pool; /* one thread, which waits for the journal's disk */
     struct event *journal_readable;
     char identity[COHORT_IDENTITY_SIZE]; /* of what answers follow from beside the request */
@@ -57,6 +58,10 @@ struct server {
     uint16_t port;
     struct report report;
 };
+
+/* The field of the request's query, decoded, in `out` (longer values are cut): 1. 0: it is not there. E_ARGUMENT names
+ * the field: it has a byte that no value has, as %00, behind which nobody would look. */
+int query_field(struct evhttp_request *http, const char *name, char *out, size_t size, cohort_error *err);
 
 /* Replies. Each ends the request. */
 void reply_json(struct evhttp_request *http, int status, const char *json, size_t len);

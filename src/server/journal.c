@@ -130,20 +130,35 @@ static int apply(struct journal *j, struct command *c) {
     return SQLITE_MISUSE;
 }
 
+static void written(struct journal *j) {
+    j->unrested = 1;
+    j->written_us = clock_us();
+}
+
 /* All of them in one transaction, or none. */
 static int transact(struct journal *j, struct command *first, const struct command *end) {
     int rc = step(j, BEGIN_BATCH);
     for (struct command *c = first; c != end && rc == SQLITE_OK; c = c->next) rc = apply(j, c);
     if (rc == SQLITE_OK) rc = step(j, COMMIT_BATCH);
     if (rc != SQLITE_OK && !sqlite3_get_autocommit(j->writing)) step(j, ROLLBACK_BATCH);
+    written(j);
     return rc;
 }
 
-/* One line when it begins, and one when it is over: a full disk may take a small write between two that fail. */
-static void tell(struct journal *j, int rc) {
-    journal_note_damage(j, rc);
+/* One line when it begins, and one when it is over: a full disk may take a small write between two that fail.
+ * `missing`: of the folder's files. */
+static void tell(struct journal *j, int rc, const char *missing) {
+    if (!missing) journal_note_damage(j, rc);
     int64_t now = (int64_t)(clock_us() / 1000000);
-    if (rc != SQLITE_OK) {
+    if (missing) {
+        if (!j->gone)
+            fprintf(stderr,
+                    "cohort: the folder of %s was moved, or its %s removed or replaced, while the server runs: new "
+                    "stored calls are refused until it is put right or the server restarted\n",
+                    j->path, missing);
+        j->gone = j->failing = 1;
+        j->failed_s = now;
+    } else if (rc != SQLITE_OK) {
         if (!j->failing)
             fprintf(stderr,
                     "cohort: %s cannot be written (%s): new stored calls are refused, and those that run would begin "
@@ -153,7 +168,7 @@ static void tell(struct journal *j, int rc) {
         j->failed_s = now;
     } else if (j->failing && now - j->failed_s >= WELL_S) {
         fprintf(stderr, "cohort: %s is written again\n", j->path);
-        j->failing = 0;
+        j->failing = j->gone = 0;
     }
 }
 
@@ -172,8 +187,13 @@ static uint64_t bytes_in_use(struct journal *j) {
 
 static void run_batch(struct journal *j, struct command *first) {
     uint64_t ended = 0, begun = 0, removed = 0;
-    int rc = transact(j, first, NULL);
-    if (rc != SQLITE_OK && !journal_is_disk_error(rc)) {
+    const char *missing = journal_missing(j);
+    int rc = missing ? SQLITE_CANTOPEN : transact(j, first, NULL);
+    if (!missing) missing = journal_missing(j); /* nothing is reported as written where nobody will look for it */
+    if (missing) {
+        rc = SQLITE_CANTOPEN;
+        for (struct command *c = first; c; c = c->next) c->code = COHORT_E_CLOSED;
+    } else if (rc != SQLITE_OK && !journal_is_disk_error(rc)) {
         /* One of them is at fault: the others do without it. */
         rc = SQLITE_OK;
         for (struct command *c = first; c; c = c->next) {
@@ -184,7 +204,7 @@ static void run_batch(struct journal *j, struct command *first) {
     } else if (rc != SQLITE_OK) {
         for (struct command *c = first; c; c = c->next) c->code = COHORT_E_IO;
     }
-    tell(j, rc);
+    tell(j, rc, missing);
     for (struct command *c = first; c; c = c->next) {
         begun += c->kind == JOURNAL_BEGIN && !c->code;
         ended += c->kind == JOURNAL_END && !c->code;
@@ -196,7 +216,7 @@ static void run_batch(struct journal *j, struct command *first) {
     j->counts.running += begun - ended;
     j->counts.ended += ended;
     pthread_mutex_unlock(&j->lock);
-    if (removed) j->expired_s = 0; /* counted anew with the next look */
+    if (removed || missing) j->expired_s = 0; /* counted anew with the next look */
 }
 
 /* ---- what goes again ---- */
@@ -225,6 +245,7 @@ static void purge_slice(struct journal *j) {
         rc = number_step(j, state == STREAM_REMOVED ? PURGE_STREAM : CLEAN_STREAM, (uint64_t)number, 0);
     if (rc == SQLITE_OK) rc = step(j, COMMIT_BATCH);
     if (rc != SQLITE_OK && !sqlite3_get_autocommit(j->writing)) step(j, ROLLBACK_BATCH);
+    written(j);
     if (rc != SQLITE_OK) j->purge = 0; /* with the next end or removal */
     journal_note_damage(j, rc);
 }
@@ -313,6 +334,19 @@ static void give_results(struct journal *j, struct command *batch) {
     signal_fd(j->fd);
 }
 
+/* SQLite's own sums protect what lies in front of the file only as a chain, which a flipped bit ends: so nothing stays
+ * there for long. */
+static void rest(struct journal *j) {
+    int rc = SQLITE_BUSY;
+    if (pthread_mutex_trylock(&j->read_lock) == 0) {
+        rc = journal_db_rest(j);
+        pthread_mutex_unlock(&j->read_lock);
+    }
+    j->unrested = rc == SQLITE_BUSY;
+    j->written_us = clock_us();
+    journal_note_damage(j, rc);
+}
+
 /* With nothing to write: a slice of tidying, or sleep. */
 static void tidy_or_wait(struct journal *j) {
     int64_t now = (int64_t)(clock_us() / 1000000);
@@ -328,8 +362,16 @@ static void tidy_or_wait(struct journal *j) {
         pthread_mutex_lock(&j->lock);
         return;
     }
-    uint64_t now_us = clock_us();
+    uint64_t now_us = clock_us(), rest_us = j->written_us + JOURNAL_REST_MS * 1000;
     uint32_t ms = EXPIRE_S * 1000;
+    int tired = j->unrested && !j->failing && !j->closing && !j->queue.first;
+    if (tired && now_us >= rest_us) {
+        pthread_mutex_unlock(&j->lock);
+        rest(j);
+        pthread_mutex_lock(&j->lock);
+        return;
+    }
+    if (tired) ms = (uint32_t)((rest_us - now_us + 999) / 1000);
     if (j->queue.first) ms = j->due_us > now_us ? (uint32_t)((j->due_us - now_us + 999) / 1000) : 0;
     struct timespec until = clock_deadline(ms);
     pthread_cond_timedwait(&j->wake, &j->lock, &until);

@@ -10,8 +10,8 @@
  *
  * Commands are queued by one thread and written by the journal's own, many in one transaction: what was reported as
  * written is on the disk, and commands are written in the order in which they came. A failed write is reported, told on
- * stderr once, and tried anew with the next command. Every blob has a checksum: a flipped bit is found when it is
- * read. */
+ * stderr once, and tried anew with the next command. So is one that the next start would not find, because the folder
+ * was moved or a file of it replaced. Every blob has a checksum: a flipped bit is found when it is read. */
 #ifndef SERVER_JOURNAL_H
 #define SERVER_JOURNAL_H
 
@@ -28,6 +28,7 @@ enum {
     JOURNAL_STREAMS_MAX = 10000,     /* ended ones that are kept */
     JOURNAL_RUNNING_MAX = 100000,    /* others: no more are begun */
     JOURNAL_COMMIT_MS = 10,          /* what is not urgent waits so long for company, */
+    JOURNAL_REST_MS = 500,           /* without a write: what SQLite keeps in front of the file is moved into it */
     JOURNAL_COMMIT_BYTES = 64 << 10, /* or until there is so much */
     JOURNAL_BATCH_BYTES = 1 << 20,   /* of one transaction, about */
     JOURNAL_QUEUE_MAX = 64 << 20,    /* bytes that wait to be written, and one command: no more are taken then */
@@ -46,8 +47,13 @@ struct journal_options {
     uint32_t streams_max;
 };
 
-/* E_IO: not a folder, not writable. E_BUSY: another process has it. E_UNSUPPORTED: a newer format. All with field
- * "state-dir". A damaged file is moved aside, with a line on stderr, and a new one begun. */
+/* A folder has one server, also one that keeps no journal there. Makes the folder (its parent must be there). E_BUSY:
+ * another process has it; E_IO, E_ARGUMENT. With field "state-dir". */
+int journal_lock(const char *dir, int *fd, cohort_error *err);
+void journal_unlock(int *fd);
+
+/* Takes the lock, too. E_IO: not a folder, not writable. E_BUSY: another process has it. E_UNSUPPORTED: a newer format.
+ * All with field "state-dir". A damaged file is moved aside, with a line on stderr, and a new one begun. */
 int journal_open(const struct journal_options *options, struct journal **out, cohort_error *err);
 /* Writes what is queued and closes. NULL is allowed. */
 void journal_close(struct journal *j);
@@ -83,7 +89,7 @@ struct journal_result {
         JOURNAL_CUT,
         JOURNAL_REMOVE
     } kind;
-    int code; /* 0: it is on the disk */
+    int code; /* 0: it is on the disk. E_CLOSED: the folder is not the one any more that was opened */
 };
 /* Readable while there are results. The journal's; do not close. */
 int journal_fd(const struct journal *j);
@@ -123,6 +129,7 @@ struct journal_counts {
     uint64_t queued;                /* bytes of commands whose results were not taken yet */
     uint64_t commits, failures;     /* so far */
     uint64_t refused;               /* commands that found the queue full */
+    uint64_t lost_frames;           /* pages that were written last before the start and are lost by damage */
 };
 void journal_get_counts(struct journal *j, struct journal_counts *out);
 

@@ -4,8 +4,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -128,9 +126,9 @@ static int number_of(sqlite3 *db, const char *sql, int64_t *out) {
 }
 
 /* "ok", or what is wrong: both SQLITE_OK to SQLite. */
-static int check(sqlite3 *db) {
+static int check(sqlite3 *db, const char *pragma) {
     sqlite3_stmt *statement = NULL;
-    int rc = sqlite3_prepare_v2(db, "PRAGMA quick_check(1)", -1, &statement, NULL);
+    int rc = sqlite3_prepare_v2(db, pragma, -1, &statement, NULL);
     if (rc == SQLITE_OK) rc = sqlite3_step(statement);
     int well = rc == SQLITE_ROW && strcmp((const char *)sqlite3_column_text(statement, 0), "ok") == 0;
     int end = sqlite3_finalize(statement);
@@ -170,7 +168,8 @@ static int compare_schema(sqlite3 *db, int *entries) {
 }
 
 /* What the file is. *newer: its format, if this program does not know it. */
-static int recognise(sqlite3 *db, int64_t *newer) {
+static int recognise(const struct journal *j, int64_t *newer) {
+    sqlite3 *db = j->writing;
     int64_t application = 0, version = 0, pages = 0;
     int entries = 0;
     int rc = number_of(db, "PRAGMA application_id", &application);
@@ -184,7 +183,9 @@ static int recognise(sqlite3 *db, int64_t *newer) {
     if (rc != SQLITE_OK) return rc;
     if (entries == 0 && application == 0 && version == 0) return create(db);
     if (entries != SCHEMA_ENTRIES || application != APPLICATION || version != JOURNAL_FORMAT) return SQLITE_NOTADB;
-    return pages > JOURNAL_CHECKED_MAX / 4096 ? SQLITE_OK : check(db);
+    /* Without its last pages the file may be of two times at once. */
+    if (j->counts.lost_frames) return check(db, "PRAGMA integrity_check(1)");
+    return pages > JOURNAL_CHECKED_MAX / 4096 ? SQLITE_OK : check(db, "PRAGMA quick_check(1)");
 }
 
 /* Nothing that a file might bring along is run. */
@@ -198,6 +199,13 @@ static void guard(sqlite3 *db) {
     sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
 }
 
+int journal_db_rest(struct journal *j) {
+    sqlite3_busy_timeout(j->writing, 0);
+    int rc = sqlite3_wal_checkpoint_v2(j->writing, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    sqlite3_busy_timeout(j->writing, BUSY_MS);
+    return rc;
+}
+
 static int open_writing(struct journal *j, int64_t *newer) {
     int rc =
         sqlite3_open_v2(j->path, &j->writing, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
@@ -205,9 +213,10 @@ static int open_writing(struct journal *j, int64_t *newer) {
     guard(j->writing);
     rc = sqlite3_exec(j->writing, "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0; PRAGMA synchronous = FULL", NULL,
                       NULL, NULL);
-    if (rc == SQLITE_OK) rc = recognise(j->writing, newer);
+    if (rc == SQLITE_OK) rc = recognise(j, newer);
     if (rc != SQLITE_OK || *newer) return rc; /* one of a newer format is left as it is */
     rc = sqlite3_exec(j->writing, "PRAGMA journal_mode = WAL; PRAGMA journal_size_limit = 16777216", NULL, NULL, NULL);
+    if (rc == SQLITE_OK && (rc = journal_db_rest(j)) == SQLITE_BUSY) rc = SQLITE_OK; /* later */
     if (rc != SQLITE_OK) return rc;
     char limit[64];
     int64_t page = 4096;
@@ -267,34 +276,6 @@ static int move_aside(struct journal *j, cohort_error *err) {
     return 0;
 }
 
-static int take_lock(struct journal *j, const char *dir, cohort_error *err) {
-    char path[sizeof j->path + 8];
-    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
-        return err_set(err, COHORT_E_IO, "state-dir", "the state directory %.200s cannot be made: %s", dir,
-                       strerror(errno));
-    snprintf(path, sizeof path, "%s/journal.lock", dir);
-    j->lock_fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (j->lock_fd < 0) return err_set(err, COHORT_E_IO, "state-dir", "%.200s: %s", path, strerror(errno));
-    if (flock(j->lock_fd, LOCK_EX | LOCK_NB) == 0) return 0;
-    return err_set(err, errno == EWOULDBLOCK ? COHORT_E_BUSY : COHORT_E_IO, "state-dir",
-                   "the state directory %.200s: %s", dir,
-                   errno == EWOULDBLOCK ? "another server uses it" : strerror(errno));
-}
-
-/* Streams hold what people asked: for nobody else's eyes. SQLite opens by path; what it opens is no link. */
-static int make_file(const struct journal *j, cohort_error *err) {
-    static const char *const parts[] = {"", "-wal", "-shm"};
-    for (int i = 0; i < 3; i++) {
-        char path[sizeof j->path + 8];
-        snprintf(path, sizeof path, "%s%s", j->path, parts[i]);
-        int fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (i == 0 ? O_CREAT : 0), 0600);
-        if (fd < 0 && !(i > 0 && errno == ENOENT))
-            return err_set(err, COHORT_E_IO, "state-dir", "%.200s cannot be opened: %s", path, strerror(errno));
-        if (fd >= 0) close(fd);
-    }
-    return 0;
-}
-
 /* While the server ran, SQLite came upon damage, which the check that is made here may not see, or not be made. */
 static int was_marked(const struct journal *j) {
     char path[sizeof j->path + 16];
@@ -303,11 +284,12 @@ static int was_marked(const struct journal *j) {
 }
 
 static int open_file(struct journal *j, int64_t *newer, int *rc, cohort_error *err) {
-    int code = make_file(j, err);
+    int code = journal_make_files(j, err);
+    if (!code && !was_marked(j)) journal_look_at_wal(j);
     *rc = code || was_marked(j) ? SQLITE_CORRUPT : open_writing(j, newer);
     if (code || !is_damage(*rc)) return code;
     close_connections(j);
-    if ((code = move_aside(j, err)) != 0 || (code = make_file(j, err)) != 0) return code;
+    if ((code = move_aside(j, err)) != 0 || (code = journal_make_files(j, err)) != 0) return code;
     *rc = open_writing(j, newer);
     return 0;
 }
@@ -317,7 +299,7 @@ int journal_db_open(struct journal *j, cohort_error *err) {
     if (snprintf(j->path, sizeof j->path - 64, "%s/journal.db", dir) >= (int)sizeof j->path - 64)
         return err_set(err, COHORT_E_ARGUMENT, "state-dir", "the path of the state directory is too long");
     int64_t newer = 0;
-    int rc = SQLITE_OK, code = take_lock(j, dir, err);
+    int rc = SQLITE_OK, code = journal_lock(dir, &j->lock_fd, err);
     if (!code) code = open_file(j, &newer, &rc, err);
     if (code) return code;
     if (newer) {
@@ -327,11 +309,12 @@ int journal_db_open(struct journal *j, cohort_error *err) {
                        JOURNAL_FORMAT);
     }
     if (rc == SQLITE_OK) rc = open_reading(j);
-    return rc == SQLITE_OK ? 0 : failed(j, rc, err);
+    /* So that all of its files are there. */
+    if (rc == SQLITE_OK) rc = sqlite3_exec(j->writing, "BEGIN IMMEDIATE; ROLLBACK", NULL, NULL, NULL);
+    return rc == SQLITE_OK ? journal_note_files(j, err) : failed(j, rc, err);
 }
 
 void journal_db_close(struct journal *j) {
     close_connections(j);
-    if (j->lock_fd >= 0) close(j->lock_fd);
-    j->lock_fd = -1;
+    journal_unlock(&j->lock_fd);
 }

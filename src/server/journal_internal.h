@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <sqlite3.h>
+#include <sys/types.h>
 
 #include "server/journal.h"
 
@@ -59,11 +60,19 @@ enum read_statement {
     READ_STATEMENTS
 };
 
+enum { JOURNAL_PATH_MAX = 4096, JOURNAL_FILES = 4 /* the lock, and those that SQLite keeps open */ };
+
+struct journal_file {
+    dev_t device;
+    ino_t inode;
+};
+
 struct journal {
     struct journal_options options;
-    char path[4096]; /* of the file; options.dir is not kept */
+    char path[JOURNAL_PATH_MAX]; /* of the file; options.dir is not kept */
     int lock_fd;
-    sqlite3 *writing; /* the thread's, once it runs */
+    struct journal_file files[JOURNAL_FILES]; /* as they were when they were opened */
+    sqlite3 *writing;                         /* the thread's, once it runs */
     sqlite3_stmt *write[WRITE_STATEMENTS];
     pthread_mutex_t read_lock; /* over the reading connection */
     sqlite3 *reading;
@@ -84,8 +93,11 @@ struct journal {
 
     /* the thread's */
     int failing;          /* told on stderr, and not over yet */
+    int gone;             /* the same of a folder that is not the one that was opened */
     int64_t failed_s;     /* the last write that did */
     int purge;            /* something may be left to purge */
+    int unrested;         /* something was written since journal_db_rest, */
+    uint64_t written_us;  /* the last at this time */
     int64_t expired_s;    /* when was last looked for streams that are too old */
     uint64_t next_number; /* the commanding thread's */
 };
@@ -96,6 +108,22 @@ enum { STREAM_RUNNING = 0, STREAM_ENDED = 1, STREAM_REMOVED = 2 };
 /* Opens both connections and the lock, moves a damaged file aside. */
 int journal_db_open(struct journal *j, cohort_error *err);
 void journal_db_close(struct journal *j);
+
+/* ---- journal_folder.c ---- */
+/* Makes the file if it is not there, and refuses what is no plain file: also what SQLite keeps beside it. */
+int journal_make_files(const struct journal *j, cohort_error *err);
+int journal_note_files(struct journal *j, cohort_error *err);
+/* NULL, or the name that does not mean the file any more that is open. */
+const char *journal_missing(const struct journal *j);
+
+/* ---- journal_wal.c ---- */
+/* Says on stderr, counts and keeps a copy if SQLite would leave out what was written behind a frame that does not hold.
+ * Before SQLite opens the file. */
+void journal_look_at_wal(struct journal *j);
+
+/* ---- journal_db.c ---- */
+/* Moves what SQLite keeps in front of the file into it. SQLite's code; SQLITE_BUSY if somebody reads. */
+int journal_db_rest(struct journal *j);
 /* 1: another process's or the disk's doing: whatever is tried next fails, too. */
 int journal_is_disk_error(int sqlite_code);
 /* 1 if the code says so: the next opening sets the file aside. Any thread. */

@@ -193,6 +193,9 @@ static int stored(struct server *server, struct buf *out) {
     if (!rc) rc = counter(out, "journal_commits_total", "Commits of the journal.", m.commits);
     if (!rc) rc = counter(out, "journal_failures_total", "Commits that failed.", m.failures);
     if (!rc) rc = counter(out, "journal_refused_total", "Writes refused because too much waits.", m.refused);
+    if (!rc)
+        rc = counter(out, "journal_lost_pages_total",
+                     "Pages of the journal, written last before the start, that are lost by damage.", m.lost_frames);
     return rc;
 }
 

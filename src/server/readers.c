@@ -395,7 +395,10 @@ static void join(struct reader *r, struct stored *s) {
 
 static void find(struct pool_job *job) {
     struct reader *r = (struct reader *)job;
-    journal_find(r->server->journal, r->id, r->owner, &r->stream, &r->error);
+    int rc = journal_find(r->server->journal, r->id, r->owner, &r->stream, &r->error);
+    if (rc != COHORT_E_NOT_FOUND || !stored_is_owner(r->owner, STORED_NO_KEYS_BEFORE)) return;
+    r->error = (cohort_error){0};
+    journal_find(r->server->journal, r->id, STORED_NO_KEYS_BEFORE, &r->stream, &r->error);
 }
 
 static void was_found(struct pool_job *job) {
@@ -428,22 +431,21 @@ static int read_number(const char *text, uint64_t *out, cohort_error *err) {
 }
 
 static int read_wishes(struct reader *r, struct evhttp_request *http, cohort_error *err) {
-    struct evkeyvalq *headers = evhttp_request_get_input_headers(http), query = {0};
-    const char *text = evhttp_uri_get_query(evhttp_request_get_evhttp_uri(http));
+    struct evkeyvalq *headers = evhttp_request_get_input_headers(http);
     const char *last = evhttp_find_header(headers, "Last-Event-ID"), *accept = evhttp_find_header(headers, "Accept");
-    if (text && evhttp_parse_query_str(text, &query) != 0)
-        return err_set(err, COHORT_E_ARGUMENT, NULL, "the query cannot be read");
-    const char *result = evhttp_find_header(&query, "result"), *in_query = evhttp_find_header(&query, "last_event_id");
-    int rc = 0;
-    if (!last) last = in_query;
-    if (last) rc = read_number(last, &r->at, err);
-    if (!rc && result && strcmp(result, "1") != 0 && strcmp(result, "0") != 0)
+    char in_query[32], result[32]; /* longer than what is good */
+    int has_last = query_field(http, "last_event_id", in_query, sizeof in_query, err);
+    if (has_last < 0) return has_last;
+    int has_result = query_field(http, "result", result, sizeof result, err);
+    if (has_result < 0) return has_result;
+    if (!last && has_last) last = in_query;
+    int rc = last ? read_number(last, &r->at, err) : 0;
+    if (!rc && has_result && strcmp(result, "1") != 0 && strcmp(result, "0") != 0)
         rc = err_set(err, COHORT_E_ARGUMENT, "result", "result must be 1 or 0");
-    if (result)
+    if (has_result)
         r->whole = *result == '1';
     else
         r->whole = accept && strstr(accept, "application/json") && !strstr(accept, "text/event-stream");
-    evhttp_clear_headers(&query);
     return rc;
 }
 

@@ -150,7 +150,7 @@ static int find_tenant(const struct server *server, const char *owner, uint32_t 
     size_t n;
     const cohort_tenant *tenants = server_tenants(server, &n);
     *out = 0;
-    if (n == 0) return strcmp(owner, "default") == 0 ? 0 : -1;
+    if (n == 0) return stored_is_owner(STORED_NO_KEYS, owner) ? 0 : -1;
     for (size_t i = 0; i < n; i++)
         if (strcmp(tenants[i].name, owner) == 0) {
             *out = (uint32_t)i;

@@ -1,6 +1,7 @@
 /* Short replies: JSON bodies and errors in OpenAI's shape. Loop thread. */
 #include <event2/buffer.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -118,4 +119,26 @@ void reply_status(struct evhttp_request *http, int status, const char *type, con
     else
         evhttp_send_reply(http, 503, reason(503), NULL);
     buf_free(&body);
+}
+
+int query_field(struct evhttp_request *http, const char *name, char *out, size_t size, cohort_error *err) {
+    const char *at = evhttp_uri_get_query(evhttp_request_get_evhttp_uri(http));
+    size_t name_n = strlen(name), n;
+    for (; at && *at; at += n + (at[n] == '&')) {
+        n = strcspn(at, "&");
+        if (n < name_n || (n > name_n && at[name_n] != '=') || strncmp(at, name, name_n) != 0) continue;
+        struct buf value = {0};
+        size_t len = 0, skip = name_n + (n > name_n);
+        char *text = NULL;
+        if (buf_add(&value, at + skip, n - skip) == 0) text = evhttp_uridecode(value.data ? value.data : "", 1, &len);
+        buf_free(&value);
+        if (!text) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the query");
+        int rc = 1;
+        for (size_t i = 0; i < len; i++)
+            if ((unsigned char)text[i] < ' ' || text[i] == 0x7f) rc = COHORT_E_ARGUMENT;
+        snprintf(out, size, "%s", text);
+        free(text);
+        return rc == 1 ? rc : err_set(err, rc, name, "%s has a byte that is not part of any text", name);
+    }
+    return 0;
 }

@@ -396,7 +396,9 @@ static int open_journal(struct server *server, cohort_error *err) {
     const struct server_options *o = &server->options;
     if (o->store == SERVER_STORE_ALL && !o->state_dir)
         return err_set(err, COHORT_E_ARGUMENT, "store", "--store all needs --state-dir");
-    if (!o->state_dir || o->store == SERVER_STORE_NONE) return 0;
+    if (!o->state_dir) return 0;
+    /* Two servers never share a folder, whatever each of them keeps there. */
+    if (o->store == SERVER_STORE_NONE) return journal_lock(o->state_dir, &server->folder_lock, err);
     const struct journal_options journal = {
         .dir = o->state_dir,
         .keep_s = o->store_hours * 3600,
@@ -422,6 +424,7 @@ int server_open(const struct server_options *options, struct server **out, cohor
     if (!server) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the server");
     server->options = *options;
     server->started = (int64_t)time(NULL);
+    server->folder_lock = -1;
     int rc = keys_open(options->api_key, options->keys_path, &server->keys, err);
     if (rc) {
         server_close(server);
@@ -487,6 +490,7 @@ void server_close(struct server *server) {
     stored_close(server);
     if (server->journal_readable) event_free(server->journal_readable);
     journal_close(server->journal);
+    journal_unlock(&server->folder_lock);
     if (server->engine_readable) event_free(server->engine_readable);
     if (server->tick) event_free(server->tick);
     if (server->attached) event_free(server->attached);

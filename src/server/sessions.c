@@ -97,14 +97,11 @@ static void client_gone(struct sink *sink) { (void)sink; }
 /* ---- what is asked ---- */
 
 static int read_action(struct evhttp_request *http, enum action *out, cohort_error *err) {
-    const char *query = evhttp_uri_get_query(evhttp_request_get_evhttp_uri(http));
-    struct evkeyvalq fields = {0};
-    const char *value = NULL;
-    int i = 0;
-    if (query && evhttp_parse_query_str(query, &fields) == 0) value = evhttp_find_header(&fields, "action");
-    while (value && i < ACTIONS && strcmp(value, actions[i]) != 0) i++;
-    evhttp_clear_headers(&fields);
-    if (!value || i == ACTIONS)
+    char value[32] = "";
+    int i = 0, rc = query_field(http, "action", value, sizeof value, err);
+    if (rc < 0) return rc;
+    while (i < ACTIONS && strcmp(value, actions[i]) != 0) i++;
+    if (i == ACTIONS)
         return err_set(err, COHORT_E_ARGUMENT, "action", "action must be save, restore or erase (?action=save)");
     *out = (enum action)i;
     return 0;

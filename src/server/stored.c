@@ -19,7 +19,11 @@ static int64_t now_s(void) { return (int64_t)(clock_us() / 1000000); }
 const char *stored_owner(const struct server *server, uint32_t tenant) {
     size_t n;
     const cohort_tenant *tenants = server_tenants(server, &n);
-    return tenant < n ? tenants[tenant].name : "default";
+    return tenant < n ? tenants[tenant].name : STORED_NO_KEYS;
+}
+
+int stored_is_owner(const char *who, const char *owner) {
+    return strcmp(who, owner) == 0 || (strcmp(who, STORED_NO_KEYS) == 0 && strcmp(owner, STORED_NO_KEYS_BEFORE) == 0);
 }
 
 /* ---- the tables ---- */
@@ -49,7 +53,7 @@ static void unlist(struct stored *s) {
 
 struct stored *stored_find(struct server *server, const char *id, const char *owner) {
     struct stored *s = server->stored_by_id[id_bucket(id)];
-    while (s && (strcmp(s->id, id) != 0 || strcmp(s->owner, owner) != 0)) s = s->id_next;
+    while (s && (strcmp(s->id, id) != 0 || !stored_is_owner(owner, s->owner))) s = s->id_next;
     return s && (s->recovered || s->state != STORED_STARTING) ? s : NULL;
 }
 
@@ -204,6 +208,11 @@ int stored_wish(struct call *call, struct evbuffer *body, cohort_error *err) {
 }
 
 static int refused(const struct stored *s, int code, cohort_error *err) {
+    if (code == COHORT_E_CLOSED)
+        return err_set(err, COHORT_E_IO, "store",
+                       "the state directory %.200s was moved or replaced while the server runs, so the call cannot be "
+                       "stored",
+                       s->server->options.state_dir);
     if (code != COHORT_E_BUSY)
         return err_set(err, COHORT_E_IO, "store",
                        "the state directory cannot be written, so the call cannot be stored");
@@ -267,7 +276,7 @@ static void acknowledge(struct stored *s) {
 static void refuse(struct stored *s, int code) {
     struct call *call = s->call;
     cohort_error error = {0};
-    refused(s, code == COHORT_E_BUSY ? code : COHORT_E_IO, &error);
+    refused(s, code, &error);
     sink_error(&call->sink, &error);
     call_free(call); /* and s, and what there may be in the journal */
 }

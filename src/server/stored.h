@@ -23,6 +23,11 @@
 #include "server/call.h"
 #include "server/journal.h"
 
+/* The owner of calls of a server without keys: no key's name may have such bytes. Earlier it was one that a key can
+ * have; what is still under that name belongs to a server without keys, too. */
+#define STORED_NO_KEYS        "(no keys)"
+#define STORED_NO_KEYS_BEFORE "default"
+
 enum {
     STORED_LOG_KEEP = 256 << 10, /* bytes of written events that stay in memory for readers */
     STORED_AHEAD = 64 << 10, /* bytes of notes of a choice whose turn has not come: no more are taken, so it pauses */
@@ -144,6 +149,7 @@ void stored_list(struct stored *s); /* into the tables: it has its number */
 void stored_lose(struct stored *s); /* the journal does not have what follows */
 int stored_make_lanes(struct stored *s, size_t n, cohort_error *err);
 const char *stored_owner(const struct server *server, uint32_t tenant);
+int stored_is_owner(const char *who, const char *owner); /* `owner`: the journal's */
 
 /* The journal has results. */
 void stored_on_journal(evutil_socket_t fd, short what, void *server);

@@ -265,7 +265,8 @@ struct disk {
     size_t staged_bytes;
     uint64_t commit_us; /* not before */
     int lost;           /* something since the last barrier did not get there */
-    int said;           /* that writing fails, and it has not worked since */
+    int said;           /* that writing fails, and it has not worked for a while since */
+    uint64_t failed_us; /* when it did last */
 };
 void *disk_work(void *disk); /* the thread */
 

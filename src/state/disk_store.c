@@ -61,10 +61,12 @@ static int open_folder(struct disk_store *s, enum disk_mode mode, cohort_error *
     }
     if (mode == DISK_LOOK) return 0;
     s->lock = openat(s->folder, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
-    if (s->lock < 0) return io_error(s, "the lock cannot be opened: ", err);
+    if (s->lock < 0) return io_error(s, "its file \"lock\" cannot be opened: ", err);
+    struct stat status;
+    if (fstat(s->lock, &status)) return io_error(s, "", err);
+    if (!S_ISREG(status.st_mode))
+        return err_set(err, COHORT_E_IO, "state-dir", "state-dir %s: its file \"lock\" is no plain file", s->path);
     if (flock(s->lock, LOCK_EX | LOCK_NB) == 0) {
-        struct stat status;
-        if (fstat(s->lock, &status)) return io_error(s, "", err);
         s->lock_file = status.st_ino;
         return 0;
     }
@@ -111,7 +113,9 @@ static int set_aside(struct disk_store *s, cohort_error *err) {
         return io_error(s, "its index is damaged and cannot be moved aside: ", err);
     for (int i = 1; i < INDEX_FILES; i++)
         if (unlinkat(s->folder, index_files[i], 0) && errno != ENOENT)
-            return io_error(s, "its index is damaged and cannot be moved aside: ", err);
+            return err_set(err, COHORT_E_IO, "state-dir",
+                           "state-dir %s: its index is damaged, and %s cannot be removed: %s", s->path, index_files[i],
+                           strerror(errno));
     disk_store_say(s,
                    "its index was damaged; it was moved to " DAMAGED_NAME " and begun anew, without what was stored");
     return 0;

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "state/disk_internal.h"
 
-enum { TOUCH_EVERY_S = 60, US_PER_MS = 1000 };
+enum { TOUCH_EVERY_S = 60, WELL_S = 10, US_PER_MS = 1000 };
 
 static void lock(struct disk *d) { pthread_mutex_lock(&d->store.mutex); }
 static void unlock(struct disk *d) { pthread_mutex_unlock(&d->store.mutex); }
@@ -52,11 +52,20 @@ static void fail_write(struct disk *d, struct disk_job *job, int code) {
     give_result(d, job, code);
 }
 
+/* One line when it begins, and one when it is over: on a full disk a write that is small enough may work between two
+ * that fail. */
 static void say_once(struct disk *d, const char *why) {
     if (!d->said)
         disk_store_say(&d->store,
                        "state cannot be written: %s; what is lost is computed again (said once until it works)", why);
     d->said = 1;
+    d->failed_us = clock_us();
+}
+
+static void say_well(struct disk *d) {
+    if (!d->said || clock_us() - d->failed_us < WELL_S * UINT64_C(1000000)) return;
+    disk_store_say(&d->store, "state is written again");
+    d->said = 0;
 }
 
 /* ---- Reading ---- */
@@ -326,7 +335,7 @@ static void commit(struct disk *d) {
         return;
     }
     d->commit_us = 0;
-    if (had_work) d->said = 0;
+    if (had_work) say_well(d);
     disk_store_release(s, list);
     end_staged(d, 0);
 }
