@@ -42,7 +42,11 @@ static uint64_t batch_run(struct bench *b, uint32_t n, uint32_t each, uint32_t p
     struct batch batch = {.n_items = n, .items = items, .consume = consume, .user = b};
     for (uint32_t i = 0; i < n; i++) {
         items[i] = (struct batch_item){.first_pos = pos, .n_tokens = each, .tokens = b->tokens, .n_outputs = outputs};
-        for (uint32_t g = 0; g < b->plan->n_groups; g++) items[i].table[g] = b->table[i];
+        for (uint32_t g = 0; g < b->plan->n_groups; g++) {
+            items[i].table[g] = b->table[i];
+            items[i].from[g] = pos ? i : BATCH_EMPTY; /* recurrent state stays in place */
+            items[i].to[g] = i;
+        }
     }
     memcpy(batch.arena, b->arena, sizeof batch.arena);
     uint64_t busy = 0;

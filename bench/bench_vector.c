@@ -50,6 +50,92 @@ static char *pages_make(uint32_t *table, uint32_t pages, uint32_t width, const f
     return arena;
 }
 
+static void run_delta(void *arg) { kernels.delta(arg); }
+static void run_conv(void *arg) { kernels.conv(arg); }
+
+/* All heads' states of a layer, one head after the other, each through `tokens` tokens. */
+struct delta_layer {
+    struct delta_args a;
+    uint32_t heads;
+    float *state;
+};
+static void run_delta_heads(void *arg) {
+    struct delta_layer *l = arg;
+    for (uint32_t h = 0; h < l->heads; h++) {
+        l->a.to = l->state + (size_t)h * l->a.key_width * l->a.value_width;
+        l->a.from = l->a.to;
+        run_delta(&l->a);
+    }
+}
+
+static void bench_delta(const struct measure *m, uint32_t tokens, uint32_t heads, uint32_t width) {
+    size_t row = 4 * (size_t)width, state = (size_t)heads * width * width;
+    float *x = mem_alloc(tokens * row + 2 * (size_t)tokens, sizeof *x), *s = mem_aligned(state, sizeof *s);
+    char shape[64];
+    if (!x || !s) exit(1);
+    fill(x, tokens * row);
+    fill(s, state);
+    for (size_t i = 0; i < tokens * row; i++) x[i] /= (float)width;
+    float *gates = x + tokens * row;
+    for (uint32_t i = 0; i < 2 * tokens; i++) gates[i] = i % 2 ? 0.5f : 0.95f;
+    struct delta_layer l = {.heads = heads,
+                            .state = s,
+                            .a = {.q = x,
+                                  .k = x + width,
+                                  .v = x + 2 * (size_t)width,
+                                  .out = x + 3 * (size_t)width,
+                                  .stride = row,
+                                  .out_stride = row,
+                                  .decay = gates,
+                                  .rate = gates + 1,
+                                  .decay_stride = 2,
+                                  .rate_stride = 2,
+                                  .tokens = tokens,
+                                  .key_width = width,
+                                  .value_width = width,
+                                  .end = width}};
+    snprintf(shape, sizeof shape, "%u heads of %u x %u", heads, width, width);
+    measure_print(m, &(struct measure_result){.kernel = "delta",
+                                              .shape = shape,
+                                              .rows = tokens,
+                                              .seconds = measure_call(run_delta_heads, &l),
+                                              .tokens = tokens,
+                                              .macs = 3.0 * tokens * (double)state,
+                                              .peak = m->fp32});
+    mem_free(x);
+    mem_free(s);
+}
+
+static void bench_conv(const struct measure *m, uint32_t tokens, uint32_t columns) {
+    size_t n = (size_t)tokens * columns;
+    float *x = mem_alloc(2 * n + 8 * (size_t)columns, sizeof *x);
+    char shape[64];
+    if (!x) exit(1);
+    fill(x, 2 * n + 8 * (size_t)columns);
+    struct conv_args a = {.x = x,
+                          .y = x + n,
+                          .x_stride = columns,
+                          .y_stride = columns,
+                          .tokens = tokens,
+                          .columns = columns,
+                          .taps = 4,
+                          .weight = x + 2 * n,
+                          .weight_stride = columns,
+                          .from = x + 2 * n + 4 * (size_t)columns,
+                          .to = x + 2 * n + 4 * (size_t)columns,
+                          .tail_stride = columns,
+                          .act = ACT_SILU};
+    snprintf(shape, sizeof shape, "4 taps, %u columns", columns);
+    measure_print(m, &(struct measure_result){.kernel = "conv",
+                                              .shape = shape,
+                                              .rows = tokens,
+                                              .seconds = measure_call(run_conv, &a),
+                                              .tokens = tokens,
+                                              .macs = 4.0 * (double)n,
+                                              .peak = m->fp32});
+    mem_free(x);
+}
+
 static void bench_attend(const struct measure *m, uint32_t context, uint32_t tokens, uint32_t heads, uint32_t width) {
     uint32_t pages = (context + PAGE - 1) / PAGE;
     size_t page_bytes = 2 * sizeof(uint16_t) * PAGE * (size_t)width, row = (size_t)heads * width;
@@ -180,6 +266,10 @@ static void bench_all(const struct measure *m, struct scan *s) {
     bench_attend(m, 1024, ATTEND_TOKENS, 4, 64);
     bench_attend(m, 1024, 1, 1, 128);
     bench_attend(m, 1024, 1, 7, 128);
+    bench_delta(m, 1, 16, 128);
+    bench_delta(m, 64, 16, 128);
+    bench_delta(m, 64, 4, 64);
+    bench_conv(m, 64, 6144);
     bench_scan(m, "quantise", "", run_quantise, s, 640);
     bench_scan(m, "quantise", "", run_quantise, s, 2048);
     bench_scan(m, "norm", "", run_norm, s, 256);

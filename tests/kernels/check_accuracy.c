@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "backend/cpu/exp_constants.h"
+#include "backend/cpu/math_ref.h"
 #include "kernel_check.h"
 #include "vector_levels.h"
 
@@ -105,12 +106,27 @@ static void test_silu(void **s) {
     print_message("silu: %.3g of |x|\n", worst);
 }
 
+/* The reference's, which has a name of its own; the levels' are seen in the decay (check_vector.c). */
+static void softplus_of(float *y, const float *x, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) y[i] = softplus_ref(x[i]);
+}
+static void judge_softplus(float x, float y) {
+    double want = x > 700 ? (double)x : log1p(exp((double)x));
+    if (isinf(x) || x < EXP_LOWEST) return;
+    double error = fabs((double)y - want) / want;
+    if (!(error <= 0x1.8p-23)) fail_msg("softplus(%a) = %a, should be %a", (double)x, (double)y, want);
+    worst = fmax(worst, error);
+}
+static void test_softplus(void **s) {
+    worst = 0;
+    sweep(997, INFINITY, softplus_of, judge_softplus);
+    print_message("softplus: %.3g of itself\n", worst);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp),
-        cmocka_unit_test(test_tanh),
-        cmocka_unit_test(test_gelu),
-        cmocka_unit_test(test_silu),
+        cmocka_unit_test(test_exp),  cmocka_unit_test(test_tanh),     cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_silu), cmocka_unit_test(test_softplus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,6 +64,30 @@ static void silu(const struct kernels *k, float *y, const float *a, const float 
 static void gelu(const struct kernels *k, float *y, const float *a, const float *b, uint32_t n) {
     k->glu(y, a, b, n, ACT_GELU_TANH);
 }
+static void sigmoid_product(const struct kernels *k, float *y, const float *a, const float *b, uint32_t n) {
+    k->glu(y, a, b, n, ACT_SIGMOID);
+}
+static void product(const struct kernels *k, float *y, const float *a, const float *b, uint32_t n) {
+    k->glu(y, a, b, n, ACT_NONE);
+}
+static void act_silu(const struct kernels *k, float *y, const float *a, const float *b, uint32_t n) {
+    k->act(y, a, n, ACT_SILU);
+}
+static void act_gelu(const struct kernels *k, float *y, const float *a, const float *b, uint32_t n) {
+    k->act(y, a, n, ACT_GELU_TANH);
+}
+static void act_sigmoid(const struct kernels *k, float *y, const float *a, const float *b, uint32_t n) {
+    k->act(y, a, n, ACT_SIGMOID);
+}
+static void act_none(const struct kernels *k, float *y, const float *a, const float *b, uint32_t n) {
+    k->act(y, a, n, ACT_NONE);
+}
+static void decay(const struct kernels *k, float *y, const float *a, const float *b, uint32_t n) {
+    k->decay(y, a, b, b, n);
+}
+static void l2_norm(const struct kernels *k, float *y, const float *a, const float *b, uint32_t n) {
+    k->l2_norm(y, a, n, 1e-6f, 0.25f);
+}
 static void add(const struct kernels *k, float *y, const float *a, const float *b, uint32_t n) { k->add(y, b, n); }
 static void softcap(const struct kernels *k, float *y, const float *a, const float *b, uint32_t n) {
     k->softcap(y, n, 30);
@@ -78,7 +102,17 @@ static void test_norm(void **s) { check_operation("norm", norm, 1); }
 static void test_glu(void **s) {
     check_operation("silu", silu, 0);
     check_operation("gelu", gelu, 0);
+    check_operation("sigmoid product", sigmoid_product, 0);
+    check_operation("product", product, 0);
 }
+static void test_act(void **s) {
+    check_operation("act silu", act_silu, 0);
+    check_operation("act gelu", act_gelu, 0);
+    check_operation("act sigmoid", act_sigmoid, 0);
+    check_operation("act none", act_none, 0);
+}
+static void test_decay(void **s) { check_operation("decay", decay, 0); }
+static void test_l2_norm(void **s) { check_operation("l2 norm", l2_norm, 1); }
 static void test_add(void **s) { check_operation("add", add, 0); }
 static void test_softcap(void **s) { check_operation("softcap", softcap, 0); }
 static void test_exp(void **s) {
@@ -329,13 +363,23 @@ int main(void) {
     n_levels = vector_levels(levels);
     for (int l = 0; l < n_levels; l++) print_message("level: %s\n", levels[l].name);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_values), cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_glu),          cmocka_unit_test(test_add),
-        cmocka_unit_test(test_softcap),      cmocka_unit_test(test_exp),
-        cmocka_unit_test(test_sums),         cmocka_unit_test(test_empty_sums),
-        cmocka_unit_test(test_rope),         cmocka_unit_test(test_rope_quarter_turn),
-        cmocka_unit_test(test_best),         cmocka_unit_test(test_at_least),
-        cmocka_unit_test(test_store),        cmocka_unit_test(test_store_rounding),
+        cmocka_unit_test(test_known_values),
+        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_glu),
+        cmocka_unit_test(test_act),
+        cmocka_unit_test(test_decay),
+        cmocka_unit_test(test_l2_norm),
+        cmocka_unit_test(test_add),
+        cmocka_unit_test(test_softcap),
+        cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_empty_sums),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_rope_quarter_turn),
+        cmocka_unit_test(test_best),
+        cmocka_unit_test(test_at_least),
+        cmocka_unit_test(test_store),
+        cmocka_unit_test(test_store_rounding),
         cmocka_unit_test(test_store_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

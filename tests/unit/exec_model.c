@@ -140,6 +140,108 @@ static void add_layer(struct tiny_model *m, uint64_t seed, uint32_t layer, struc
     op_add(m, OP_ADD, r->x, r->h);
 }
 
+/* ---- The hybrid ---- */
+
+enum { KEY_HEADS = 2, KEY_WIDTH = 20, VALUE_WIDTH = 40, TAPS = 4, SHORT_TAPS = 3 }; /* no multiples of the lanes */
+
+static void add_glu(struct tiny_model *m, enum program_act act, int dst, int a, int b) {
+    struct op *op = op_add(m, OP_GLU, dst, a);
+    op->b = (int16_t)b;
+    op->act = act;
+}
+
+static void add_conv(struct tiny_model *m, uint64_t seed, int dst, int a, uint32_t taps, uint32_t layer) {
+    struct op *op = op_add(m, OP_CONV, dst, a);
+    op->tensor = tensor_add(m, seed, DTYPE_F32, m->program.regs[a].width, taps);
+    op->layer = layer;
+    op->act = taps == TAPS ? ACT_SILU : ACT_NONE;
+}
+
+static void add_l2_norm(struct tiny_model *m, int reg, float scale) {
+    struct op *op = op_add(m, OP_L2_NORM, reg, reg);
+    op->width = KEY_WIDTH;
+    op->eps = 1e-6f;
+    op->scale = scale;
+}
+
+static int selected(struct tiny_model *m, int reg) {
+    int dst = reg_add(m, m->program.regs[reg].width, -1, 0);
+    op_add(m, OP_SELECT, dst, reg);
+    return dst;
+}
+
+/* A gated delta rule; returns the register of what the heads gave, gated. */
+static int add_delta(struct tiny_model *m, uint64_t seed, int h, uint32_t layer) {
+    uint32_t keys = KEY_HEADS * KEY_WIDTH, values = HEADS * VALUE_WIDTH, columns = 2 * keys + values;
+    int in = reg_add(m, columns, -1, 0), convolved = reg_add(m, columns, -1, 0), gate = reg_add(m, values, -1, 0);
+    int decay = reg_add(m, HEADS, -1, 0), rate = reg_add(m, HEADS, -1, 0), mixed = reg_add(m, values, -1, 0);
+    add_matmul(m, seed, DTYPE_Q8_0, in, h);
+    add_matmul(m, seed, DTYPE_F32, decay, h);
+    add_matmul(m, seed, DTYPE_F32, rate, h);
+    add_matmul(m, seed, DTYPE_Q8_0, gate, h);
+    add_conv(m, seed, convolved, in, TAPS, layer);
+    add_l2_norm(m, reg_add(m, keys, convolved, 0), 0.2236068f);
+    add_l2_norm(m, reg_add(m, keys, convolved, keys), 1);
+    struct op *op = op_add(m, OP_DECAY, decay, decay);
+    op->tensor = tensor_add(m, seed, DTYPE_F32, 1, HEADS);
+    op->bias = tensor_add(m, seed, DTYPE_F32, 1, HEADS);
+    float *negative = (float *)m->memory[m->n_memory - 2];
+    for (int i = 0; i < HEADS; i++) negative[i] *= -0.3f;
+    op = op_add(m, OP_ACT, rate, rate);
+    op->act = ACT_SIGMOID;
+    op = op_add(m, OP_DELTA, mixed, convolved);
+    op->b = (int16_t)decay;
+    op->c = (int16_t)rate;
+    op->heads = HEADS;
+    op->key_heads = KEY_HEADS;
+    op->width = KEY_WIDTH;
+    op->layer = layer;
+    op->offset = (TAPS - 1) * columns;
+    add_norm(m, seed, mixed, mixed, VALUE_WIDTH);
+    add_glu(m, ACT_SILU, mixed, gate, mixed);
+    return mixed;
+}
+
+static int add_gated_attention(struct tiny_model *m, uint64_t seed, int h, uint32_t layer) {
+    uint32_t width = HEADS * HEAD_WIDTH;
+    int both = reg_add(m, 2 * width, -1, 0), q = reg_add(m, width, -1, 0), gate = reg_add(m, width, -1, 0);
+    int k = reg_add(m, HEAD_WIDTH, -1, 0), v = reg_add(m, HEAD_WIDTH, -1, 0), mixed = reg_add(m, width, -1, 0);
+    add_matmul(m, seed, DTYPE_Q8_0, both, h);
+    add_matmul(m, seed, DTYPE_Q8_0, k, h);
+    add_matmul(m, seed, DTYPE_Q8_0, v, h);
+    for (uint32_t part = 0; part < 2; part++) {
+        struct op *op = op_add(m, OP_SPLIT, part ? gate : q, both);
+        op->heads = HEADS;
+        op->width = HEAD_WIDTH;
+        op->offset = part * HEAD_WIDTH;
+    }
+    add_rope(m, q, HEADS, 0);
+    add_rope(m, k, 1, 0);
+    struct op *op = op_add(m, OP_ATTEND, mixed, q);
+    op->b = (int16_t)k;
+    op->c = (int16_t)v;
+    op->width = HEAD_WIDTH;
+    op->heads = HEADS;
+    op->kv_heads = 1;
+    op->layer = layer;
+    op->scale = 0.17f;
+    add_glu(m, ACT_SIGMOID, mixed, gate, mixed);
+    return mixed;
+}
+
+/* As the last layer: everything goes through the state, the wanted rows alone go on. */
+static int add_short_conv(struct tiny_model *m, uint64_t seed, int h, uint32_t layer) {
+    int in = reg_add(m, 3 * WIDTH, -1, 0), mixed = reg_add(m, WIDTH, -1, 0);
+    int before = reg_add(m, WIDTH, in, 0), behind = reg_add(m, WIDTH, in, WIDTH), x = reg_add(m, WIDTH, in, 2 * WIDTH);
+    add_matmul(m, seed, DTYPE_F32, in, h);
+    add_glu(m, ACT_NONE, x, before, x);
+    add_conv(m, seed, mixed, x, SHORT_TAPS, layer);
+    mixed = selected(m, mixed);
+    behind = selected(m, behind);
+    add_glu(m, ACT_NONE, mixed, behind, mixed);
+    return mixed;
+}
+
 static void add_ropes(struct tiny_model *m) {
     for (uint32_t i = 0; i < 2; i++) {
         struct program_rope *rope = &m->program.ropes[i];
@@ -160,7 +262,7 @@ static struct program *program_begin(struct tiny_model *m) {
     p->tensors = keep(m, 64 * sizeof *p->tensors);
     p->regs = keep(m, PROGRAM_REGS_MAX * sizeof *p->regs);
     p->ops = keep(m, 128 * sizeof *p->ops);
-    p->layers = keep(m, LAYERS * sizeof *p->layers);
+    p->layers = keep(m, (LAYERS + 1) * sizeof *p->layers);
     return p;
 }
 
@@ -220,6 +322,37 @@ void tiny_model_init(struct tiny_model *m, uint64_t seed, struct model_options o
     op = op_add(m, OP_LOGITS, -1, r.h);
     op->tensor = head;
     op->softcap = o.tied ? 0 : 30;
+}
+
+void hybrid_model_init(struct tiny_model *m, uint64_t seed) {
+    enum { COLUMNS = 2 * KEY_HEADS * KEY_WIDTH + HEADS * VALUE_WIDTH };
+    struct program *p = program_begin(m);
+    add_ropes(m);
+    p->n_groups = 3;
+    p->groups[0] = (struct program_group){
+        .kind = GROUP_RECURRENT, .layers = 2, .floats = (TAPS - 1) * COLUMNS + HEADS * VALUE_WIDTH * KEY_WIDTH};
+    p->groups[1] =
+        (struct program_group){.layers = 1, .kv_heads = 1, .key_width = HEAD_WIDTH, .value_width = HEAD_WIDTH};
+    p->groups[2] = (struct program_group){.kind = GROUP_RECURRENT, .layers = 1, .floats = (SHORT_TAPS - 1) * WIDTH};
+    static const struct program_layer layers[] = {{0, 0, -1}, {1, 0, -1}, {0, 1, -1}, {2, 0, -1}};
+    memcpy(p->layers, layers, sizeof layers);
+    p->n_layers = 4;
+
+    int x = reg_add(m, WIDTH, -1, 0), h = reg_add(m, WIDTH, -1, 0);
+    struct op *op = op_add(m, OP_EMBED, x, -1);
+    op->tensor = tensor_add(m, seed, DTYPE_Q8_0, MODEL_VOCAB, WIDTH);
+    op->scale = 8;
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        add_norm(m, seed, h, x, WIDTH);
+        int mixed = layer == 3   ? add_short_conv(m, seed, h, layer)
+                    : layer == 1 ? add_gated_attention(m, seed, h, layer)
+                                 : add_delta(m, seed, h, layer);
+        if (layer == 3) x = selected(m, x);
+        add_matmul(m, seed, DTYPE_F32, h, mixed);
+        op_add(m, OP_ADD, x, h);
+    }
+    add_norm(m, seed, h, x, WIDTH);
+    op_add(m, OP_LOGITS, -1, h)->tensor = 0;
 }
 
 void tiny_model_deinit(struct tiny_model *m) {
@@ -295,6 +428,60 @@ static void plain_rope(struct plain *e, const struct op *op, uint32_t pos) {
     e->k.rope(plain_reg(e, op->dst), op->heads, op->width, cs, rope->pairs, rope->interleaved);
 }
 
+/* State of one sequence, in page 0. */
+static float *plain_state(const struct plain *e, const struct op *op) {
+    const struct program_layer *l = &e->p->layers[op->layer];
+    return (float *)(void *)e->arena[l->group] + (size_t)l->slot * e->p->groups[l->group].floats + op->offset;
+}
+
+static void plain_conv(struct plain *e, const struct op *op, uint32_t pos) {
+    const struct program_tensor *t = &e->p->tensors[op->tensor];
+    float *turned = malloc(t->bytes), *state = plain_state(e, op);
+    for (uint32_t i = 0; i < t->rows * t->cols; i++)
+        turned[i % t->cols * t->rows + i / t->cols] = ((const float *)t->data)[i];
+    struct conv_args a = {.x = plain_reg(e, op->a),
+                          .y = plain_reg(e, op->dst),
+                          .tokens = 1,
+                          .columns = t->rows,
+                          .taps = t->cols,
+                          .weight = turned,
+                          .weight_stride = t->rows,
+                          .from = pos ? state : NULL,
+                          .to = state,
+                          .tail_stride = t->rows,
+                          .act = op->act};
+    e->k.conv(&a);
+    free(turned);
+}
+
+static void plain_delta(struct plain *e, const struct op *op, uint32_t pos) {
+    const float *x = plain_reg(e, op->a);
+    float *state = plain_state(e, op);
+    uint32_t keys = op->key_heads * op->width, values = e->p->regs[op->dst].width / op->heads;
+    for (uint32_t h = 0; h < op->heads; h++) {
+        struct delta_args a = {.q = x + h % op->key_heads * op->width,
+                               .k = x + keys + h % op->key_heads * op->width,
+                               .v = x + 2 * keys + h * values,
+                               .decay = plain_reg(e, op->b) + h,
+                               .rate = plain_reg(e, op->c) + h,
+                               .out = plain_reg(e, op->dst) + h * values,
+                               .tokens = 1,
+                               .key_width = op->width,
+                               .value_width = values,
+                               .end = values,
+                               .from = pos ? state + h * values * op->width : NULL,
+                               .to = state + h * values * op->width};
+        e->k.delta(&a);
+    }
+}
+
+static void plain_split(struct plain *e, const struct op *op) {
+    uint32_t part = e->p->regs[op->a].width / op->heads;
+    for (uint32_t h = 0; h < op->heads; h++)
+        memcpy(plain_reg(e, op->dst) + h * op->width, plain_reg(e, op->a) + h * part + op->offset,
+               op->width * sizeof(float));
+}
+
 static void plain_op(struct plain *e, const struct op *op, int32_t token, uint32_t pos) {
     const struct program_tensor *t = op->tensor >= 0 ? &e->p->tensors[op->tensor] : NULL;
     float *dst = op->dst >= 0 ? plain_reg(e, op->dst) : NULL, *a = op->a >= 0 ? plain_reg(e, op->a) : NULL;
@@ -315,6 +502,24 @@ static void plain_op(struct plain *e, const struct op *op, int32_t token, uint32
         break;
     case OP_ATTEND:
         plain_attend(e, op, pos);
+        break;
+    case OP_CONV:
+        plain_conv(e, op, pos);
+        break;
+    case OP_DELTA:
+        plain_delta(e, op, pos);
+        break;
+    case OP_L2_NORM:
+        for (uint32_t i = 0; i < width; i += op->width) e->k.l2_norm(dst + i, a + i, op->width, op->eps, op->scale);
+        break;
+    case OP_DECAY:
+        e->k.decay(dst, a, t->data, e->p->tensors[op->bias].data, width);
+        break;
+    case OP_ACT:
+        e->k.act(dst, a, width, op->act);
+        break;
+    case OP_SPLIT:
+        plain_split(e, op);
         break;
     case OP_GLU:
         e->k.glu(dst, a, plain_reg(e, op->b), width, op->act);

@@ -24,6 +24,8 @@ struct tiny_model {
 void tiny_model_init(struct tiny_model *m, uint64_t seed, struct model_options options);
 /* Few outputs of long rows, so that products are cut by rows, too: no layers at all. */
 void wide_model_init(struct tiny_model *m, uint64_t seed);
+/* Two gated delta rules, gated attention between, a short convolution last: groups 0 and 2 are recurrent. */
+void hybrid_model_init(struct tiny_model *m, uint64_t seed);
 void tiny_model_deinit(struct tiny_model *m);
 
 /* Logits of every position of a row: n * vocab floats. */
