@@ -228,14 +228,14 @@ void account_plan(struct account *a, const struct plan *plan) {
 }
 
 /* A state in the middle of a block that the row has left is of no use to anybody; nor is one before its last whole
- * block, unless the row is leaving and gives back everything soon. */
+ * block, or the one before that as long as the last token of the last may turn out to be none of its own, unless the
+ * row is leaving and gives back everything soon. */
 static void drop_states(const struct account *a, struct account_row *r, const struct plan_item *item) {
     uint32_t block = item->pos / PAGE_TOKENS;
     int leaves = r->state == ROW_ENDING || r->state == ROW_PREEMPTED;
     if (item->pos % PAGE_TOKENS != 0 && block != (r->done - 1) / PAGE_TOKENS && account_stateless(r, block) && leaves)
         for (uint32_t g = 0; g < a->config->groups; g++) r->held[g] -= a->config->group[g].recurrent;
-    while (!leaves && r->states_n > 0 && (r->states[0] + 2) * PAGE_TOKENS <= r->done)
-        account_stateless(r, r->states[0]);
+    while (!leaves && r->states_n > 0 && (r->states[0] + 2) * PAGE_TOKENS < r->done) account_stateless(r, r->states[0]);
 }
 
 void account_commit(struct account *a, const struct plan *plan, uint32_t us) {
