@@ -82,7 +82,7 @@ static void measure(uint32_t rows, int stores) {
                              .batch_tokens = 256 > rows + 256 ? 256 : rows + 256,
                              .context_max = CONTEXT,
                              .groups = 2,
-                             .group = {{0}, {512}}};
+                             .group = {{.window = 0}, {.window = 512}}};
     must(pages_new(&c.pages, 2, (const uint32_t[]){rows * 20, rows * 40}, NULL) == 0, "pages_new");
     struct known *known = calloc(rows * (1 + SCHED_IN_FLIGHT) + QUEUE, sizeof *known);
     uint64_t *ns = malloc(ITERATIONS * sizeof *ns), drawn = 0, sum = 0, tokens = 0, space = (uint64_t)stores;

@@ -142,13 +142,11 @@ static int check_stored(const struct sched *s, const struct row *r) {
     view.parent = r->block;
     for (uint32_t i = r->stored; i-- > 0;) {
         HOLDS(prefix_get(s->prefix, view.parent, &view) && view.index == i && view.space == r->space);
-        for (uint32_t g = 0; g < s->config.groups; g++) {
-            if (i < r->span[g].first || i >= r->span[g].end) continue;
-            uint32_t page = row_table(s, r, g)[i];
-            if (s->config.group[g].recurrent && page == PAGE_NONE)
-                continue; /* it did not stop there; others may have */
-            HOLDS(view.page[g] == page);
-        }
+        for (uint32_t g = 0; g < s->config.groups; g++)
+            if (i >= r->span[g].first && i < r->span[g].end) {
+                uint32_t page = row_table(s, r, g)[i]; /* the row may have gone on without a stop, and others not */
+                HOLDS(view.page[g] == page || (s->config.group[g].recurrent && page == PAGE_NONE));
+            }
     }
     return view.parent == 0 || r->stored == 0;
 }

@@ -19,7 +19,7 @@ struct sched_config config_of(uint32_t rows, uint32_t queue, uint32_t batch) {
                                  .batch_tokens = batch,
                                  .context_max = 4096,
                                  .groups = 2,
-                                 .group = {{0}, {64}}};
+                                 .group = {{.window = 0}, {.window = 64}}};
 }
 
 struct rig rig_of(struct sched_config config, uint32_t full, uint32_t windowed) {
