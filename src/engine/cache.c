@@ -67,9 +67,8 @@ void cache_enter(struct cohort_engine *e, struct row *row) {
     row->space = 0;
     if (!e->options.cache || !r->cache) return;
     struct space_name name = {.n = 0};
-    size_t tenants_n;
     uint64_t dropped;
-    space_name_make(&name, tenants_list(e->tenants, &tenants_n)[r->tenant].name, r->salt, r->salt_n);
+    space_name_make(&name, tenants_owner(e->tenants, r->tenant), r->salt, r->salt_n);
     row->space = spaces_take(e->cache.spaces, &name, r->tenant, &dropped);
     if (dropped) spill_forget_space(e, dropped);
 }
@@ -81,7 +80,6 @@ void cache_leave(struct cohort_engine *e, struct row *row, prefix_block stored) 
     if (!r->session_n || !stored) return;
     struct space_name name = {.n = 0};
     struct prefix_view view;
-    size_t tenants_n;
     if (!prefix_get(e->cache.prefix, stored, &view)) return;
     /* The last whole block: a shorter one makes way for whoever goes on from it, under another name. And no further
      * than this row went: what it left may be the beginning of a block that is there already. */
@@ -90,7 +88,7 @@ void cache_leave(struct cohort_engine *e, struct row *row, prefix_block stored) 
         stored = view.parent;
         if (!prefix_get(e->cache.prefix, stored, &view)) return;
     }
-    space_name_make(&name, tenants_list(e->tenants, &tenants_n)[r->tenant].name, r->session, r->session_n);
+    space_name_make(&name, tenants_owner(e->tenants, r->tenant), r->session, r->session_n);
     sessions_put(&e->cache, &name, r->tenant, stored, view.index * PAGE_TOKENS + view.n);
 }
 

@@ -197,12 +197,12 @@ static void take_call(void *user, int code) {
 static int name_of(struct cohort_engine *e, uint32_t tenant, const cohort_span *span, const char *field,
                    struct space_name *out, cohort_error *err) {
     size_t tenants_n;
-    const cohort_tenant *tenants = tenants_list(e->tenants, &tenants_n);
+    tenants_list(e->tenants, &tenants_n);
     if (tenant >= tenants_n) return err_set(err, COHORT_E_ARGUMENT, "tenant", "there is no tenant %u", tenant);
     if (span->len == 0 || span->len > COHORT_SESSION_NAME_MAX)
         return err_set(err, COHORT_E_ARGUMENT, field, "%s has %zu bytes; 1 to %d are possible", field, span->len,
                        COHORT_SESSION_NAME_MAX);
-    space_name_make(out, tenants[tenant].name, span->bytes, span->len);
+    space_name_make(out, tenants_owner(e->tenants, tenant), span->bytes, span->len);
     return 0;
 }
 

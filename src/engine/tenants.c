@@ -22,6 +22,7 @@ struct tenant {
 struct tenants {
     cohort_tenant *list; /* what was given, in our memory */
     char *names;         /* of COHORT_TENANT_NAME_MAX + 1 bytes each */
+    int nobody;          /* none were given */
     struct tenant *each;
     uint32_t n, rows, queue;
     pthread_mutex_t lock;
@@ -84,8 +85,9 @@ static void fill(struct tenants *t, const cohort_tenant *list, uint64_t now_us) 
 int tenants_new(const cohort_tenant *list, size_t n, uint32_t rows, uint32_t queue, uint64_t now_us,
                 struct tenants **out, cohort_error *err) {
     static const cohort_tenant everybody = {.name = "default", .weight = 1};
+    int nobody = !list && n == 0;
     *out = NULL;
-    if (!list && n == 0) {
+    if (nobody) {
         list = &everybody;
         n = 1;
     }
@@ -104,6 +106,7 @@ int tenants_new(const cohort_tenant *list, size_t n, uint32_t rows, uint32_t que
         return err_set(err, COHORT_E_MEMORY, NULL, "no memory for %zu tenants", n);
     }
     t->n = (uint32_t)n;
+    t->nobody = nobody;
     t->rows = rows;
     t->queue = queue;
     t->places_max = rows + queue;
@@ -125,6 +128,8 @@ const cohort_tenant *tenants_list(const struct tenants *t, size_t *n) {
     *n = t->n;
     return t->list;
 }
+
+const char *tenants_owner(const struct tenants *t, uint32_t tenant) { return t->nobody ? "" : t->list[tenant].name; }
 
 /* ---- places ---- */
 

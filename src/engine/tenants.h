@@ -22,6 +22,10 @@ int tenants_new(const cohort_tenant *list, size_t n, uint32_t rows, uint32_t que
 void tenants_free(struct tenants *t);
 const cohort_tenant *tenants_list(const struct tenants *t, size_t *n); /* lives as long as `t` */
 
+/* Whose stored state it is. Without tenants a name that no tenant can have: what was stored for everybody is not what
+ * one of them called "default" stored. */
+const char *tenants_owner(const struct tenants *t, uint32_t tenant);
+
 /* Takes a place: E_BUSY with the limit in words and err->retry_after_ms, E_ARGUMENT for a tenant that is none. */
 int tenants_enter(struct tenants *t, uint32_t tenant, uint64_t now_us, cohort_error *err);
 /* Gives it back. Only requests that ran or waited say something about the rate at which places come free. */

@@ -317,6 +317,25 @@ def test_sessions_belong_to_tenants(start, tmp_path):
     assert act(server, "/slots/0", "erase", headers={}).status_code == 401
 
 
+def test_a_key_called_default_is_nobody_elses(start, tmp_path):
+    """What a server without keys kept, no key finds: neither a session nor a prefix."""
+    folder = tmp_path / "state"
+    prompt = fresh(100)
+    server = start("-c", 1000, "--state-dir", folder)
+    ask(server, prompt, id_slot=0)
+    good(act(server, "/slots/0", "save", {"filename": "mine"}))
+    assert server.stop() == 0
+    keys = write(tmp_path, [{"name": "default", "key": "k1"}])
+    server = start("-c", 1000, "--keys", keys, "--state-dir", folder)
+    server.headers = key("k1")
+    bad(act(server, "/slots/0", "restore", {"filename": "mine"}), 404, "session")
+    assert ask(server, prompt)[1] == 0
+    assert server.stop() == 0
+    server = start("-c", 1000, "--state-dir", folder)
+    good(act(server, "/slots/0", "restore", {"filename": "mine"}))
+    assert ask(server, prompt)[1] >= 96
+
+
 def test_clients_that_leave_a_save(start, tmp_path):
     """A hundred of them; those that stay are answered, one at a time, or told that too many wait."""
     server = start(*SLOW, "-c", 1000, "--state-dir", tmp_path / "state")
