@@ -199,6 +199,7 @@ void prefix_find(const struct prefix *p, uint64_t space, const int32_t *tokens, 
             open |= looks[k].open;
         }
         if (!whole || !open) break;
+        out->common = at + PAGE_TOKENS;
         root = nearest.block->kids;
     }
     const struct look *hot = &looks[0], *cold = &looks[1];

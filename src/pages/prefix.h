@@ -78,6 +78,7 @@ uint32_t prefix_rows_of(const struct prefix *p, uint32_t group, uint32_t page); 
 struct prefix_match {
     uint32_t tokens; /* positions [0, tokens) can be taken from memory */
     uint32_t cold; /* >= tokens: if what is elsewhere is fetched. Equal to tokens unless it brings PREFIX_COLD_LEAST */
+    uint32_t common;         /* whole blocks that are stored, in tokens: with windowed groups maybe no place to go on */
     prefix_block block;      /* holds position tokens - 1; 0 if tokens is 0 */
     prefix_block cold_block; /* holds position cold - 1 */
 };

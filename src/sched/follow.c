@@ -57,7 +57,7 @@ void sched_follow_find(struct sched *s, struct row *r, const int32_t *tokens, ui
         look->until = until;
     }
     if (look->leader == NO_ROW) return;
-    look->position = look->resident = 0;
+    look->position = look->resident = look->branch = 0;
     look->block = 0;
 }
 

@@ -93,6 +93,7 @@ struct row {
     uint64_t submitted; /* ascending number: the order of the line */
     uint32_t weight;
     uint32_t taken;     /* positions [0, taken) came from the store when it was admitted last */
+    uint32_t branch;    /* a place to go on for the next one that shares as much: see struct look */
     prefix_block block; /* the last of those that are stored, pinned by the row */
     prefix_block own;   /* the first that it computed itself, also before it was preempted; all its others lie behind */
     prefix_block cold;  /* while it loads: what it loads, pinned */
@@ -239,6 +240,7 @@ struct look {
     uint32_t position;  /* [0, position) is taken, or loaded where it is not resident */
     uint32_t resident;  /* <= position */
     prefix_block block; /* holds position - 1 */
+    uint32_t branch;    /* behind position: where its text parts from what is stored; 0: there is nothing between */
     uint32_t leader;    /* NO_ROW: it follows nobody. Else it takes nothing now, and position is 0 */
     uint32_t until;     /* how far it follows, in whole pages */
     /* In full groups: pages that are not its own to take, and of them those that no row holds now. */

@@ -9,6 +9,8 @@
 
 #include "sched/sched_internal.h"
 
+enum { BRANCH_LEAST = 64 /* tokens for which a place to go on is made where texts part */ };
+
 static int shares(const struct sched *s, const struct row *r) {
     return r->space != 0 && !s->owns_prefix && !r->unsound;
 }
@@ -47,6 +49,7 @@ static void find(const struct sched *s, const struct row *r, const int32_t *toke
     out->resident = match.tokens;
     out->position = loads ? match.cold : match.tokens;
     out->block = loads ? match.cold_block : match.block;
+    out->branch = s->has_windows && match.common >= out->position + BRANCH_LEAST ? match.common : 0;
 }
 
 /* Nothing that must be copied. With windows what is found instead may be cut, too. */
@@ -149,6 +152,7 @@ void sched_share_note(struct sched *s, struct row *r) {
 
 void sched_share_take(struct sched *s, struct row *r, const struct look *look) {
     r->taken = look->position;
+    r->branch = look->branch;
     r->stored = 0;
     r->block = 0;
     r->sealed = r->copied = 0;
@@ -176,11 +180,11 @@ static uint32_t place_block(const struct sched *s, uint32_t position) {
     return (s->has_recurrent ? position : position + PAGE_TOKENS - 1) / PAGE_TOKENS - 1;
 }
 
-/* A place to go on that somebody may want lies in block i: one token before the end of the prompt, a cut, a multiple of
- * the stride. */
+/* A place to go on that somebody may want lies in block i: one token before the end of the prompt, a cut, where it
+ * parts from another text, a multiple of the stride. */
 static int wants_snapshot(const struct sched *s, const struct row *r, uint32_t i) {
     uint32_t low = i * PAGE_TOKENS, high = low + PAGE_TOKENS, stride = s->config.snapshot_stride;
-    if (place_block(s, r->prompt_n - 1) == i) return 1;
+    if (place_block(s, r->prompt_n - 1) == i || (r->branch > 0 && place_block(s, r->branch) == i)) return 1;
     for (uint32_t k = 0; k < r->cuts_n; k++)
         if (place_block(s, r->cuts[k]) == i) return 1;
     return stride > 0 && high / stride > low / stride;
@@ -189,7 +193,7 @@ static int wants_snapshot(const struct sched *s, const struct row *r, uint32_t i
 uint32_t sched_share_stop(const struct sched *s, const struct row *r) {
     if (!s->has_recurrent || !shares(s, r)) return UINT32_MAX;
     uint32_t low = r->next - r->next % PAGE_TOKENS, stride = s->config.snapshot_stride, stop = UINT32_MAX;
-    uint32_t places[SCHED_CUTS_MAX + 2] = {r->prompt_n - 1, r->known - 1}, n = 2;
+    uint32_t places[SCHED_CUTS_MAX + 3] = {r->prompt_n - 1, r->known - 1, r->branch}, n = 3;
     for (uint32_t k = 0; k < r->cuts_n; k++) places[n++] = r->cuts[k];
     for (uint32_t k = 0; k < n; k++) {
         uint32_t end = places[k] - places[k] % PAGE_TOKENS;

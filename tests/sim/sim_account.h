@@ -25,6 +25,7 @@ struct account_row {
     struct account_row *leader; /* that it follows; NULL: nobody, or it has just lost it */
     uint32_t limit;             /* sim_items.c: of its next item */
     /* Recurrent groups: the blocks for which it has a state, ascending. */
+    uint32_t branch; /* as the scheduler found it */
     uint32_t states[ACCOUNT_STATES], states_n;
     uint32_t next, done, reach, known, admitted, covered;
     uint32_t preemptions, redone, cuts_seen;

@@ -11,12 +11,14 @@ enum { STALLS_MAX = 4 };
 static int reads(const struct account_row *r) { return r->state == ROW_PREPARING; }
 
 /* With recurrent groups somebody may want the state at the end of a block: of the last one before the last token but
- * one of the prompt, or of what it knows, or before a cut; and of each that a multiple of the stride lies in. */
+ * one of the prompt, or of what it knows, or before a cut; where it parts from another text; and of each that a
+ * multiple of the stride lies in. */
 static int is_wanted(const struct account *a, const struct account_row *r, uint32_t end) {
     uint32_t stride = a->config->snapshot_stride, next = end + PAGE_TOKENS;
     int wanted = stride > 0 && end / stride > (end - PAGE_TOKENS) / stride;
     wanted |= end < r->request.prompt_n && r->request.prompt_n <= next;
     wanted |= end < r->known && r->known <= next;
+    wanted |= end == r->branch;
     for (uint32_t i = 0; i < r->request.cuts_n; i++) wanted |= end <= r->request.cuts[i] && r->request.cuts[i] < next;
     return wanted;
 }

@@ -287,6 +287,8 @@ static void begun(struct play *p, struct account_row *r) {
     r->told = 0;
     r->lead_until = row->following ? row->lead_until : 0;
     r->taken = r->following ? 0 : row->taken;
+    r->branch = row->branch;
+    SIM_HOLDS(r->branch % PAGE_TOKENS == 0 && (r->branch == 0 || r->branch > r->taken) && r->branch <= most_of(r));
     r->next = r->taken;
     r->done = r->loading ? 0 : r->taken;
     r->covered = sim_min(account_total(r), r->known + SCHED_AHEAD);

@@ -263,6 +263,30 @@ static void s1_s4_equal_around_every_border(void **state) {
     }
 }
 
+/* S4, pain 16: a beginning that several texts share is a place to go on as soon as two have had it, though nobody named
+ * it. Full layers need no such place. */
+static void s4_where_texts_part_is_a_place_to_go_on(void **state) {
+    for (int k = 0; all_models[k]; k++) {
+        open_model(all_models[k]);
+        cohort_engine_options o = defaults();
+        o.batch_tokens = 256;
+        open_engine(&o);
+        static int32_t text[3][400];
+        for (uint32_t i = 0; i < 3; i++) {
+            run_prompt(text[i], 400, m.vocab, 50 + i);
+            memcpy(text[i], ids, 230 * sizeof(ids[0]));
+            text[i][230] = (int32_t)(20 + i);
+            struct ask *a = make(i, text[i], 400, 4);
+            play(a);
+            assert_right(a, "of three that begin alike");
+            uint32_t least = i == 2 || (i == 1 && !m.window && !m.recurrent) ? 224 : 0;
+            assert_cached(a, least, i > 0 ? 230 : 0, "of three that begin alike");
+        }
+        close_engine();
+        close_model();
+    }
+}
+
 /* S3: preempted rows come back to what they left in the store, and say the same. */
 static void s3_preempted_rows_find_their_state(void **state) {
     for (int k = 0; all_models[k]; k++) {
@@ -747,14 +771,23 @@ static void s7_state_survives_the_engine(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, clean, leave)
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(s1_s4_equal_around_every_border),    TEST(s3_preempted_rows_find_their_state),
-        TEST(t2_a_continuation_is_preempted),     TEST(s8_sixteen_equal_prompts_are_read_once),
-        TEST(s8_a_common_beginning_is_read_once), TEST(s1_a_full_hit_of_8000_tokens),
-        TEST(s4_snapshots_by_stride_and_by_name), TEST(s8_a_running_row_lends_its_state),
-        TEST(s6_the_store_gives_way_first),       TEST(s5_nan_leaves_nothing),
-        TEST(s5_a_refused_launch_leaves_nothing), TEST(prompt_logprobs_are_never_from_the_store),
-        TEST(s2_tenants_and_salts_never_share),   TEST(cache_prompt_0_stays_apart),
-        TEST(s2_a_session_keeps_its_state),       TEST(memory_is_flat),
+        TEST(s1_s4_equal_around_every_border),
+        TEST(s4_where_texts_part_is_a_place_to_go_on),
+        TEST(s3_preempted_rows_find_their_state),
+        TEST(t2_a_continuation_is_preempted),
+        TEST(s8_sixteen_equal_prompts_are_read_once),
+        TEST(s8_a_common_beginning_is_read_once),
+        TEST(s1_a_full_hit_of_8000_tokens),
+        TEST(s4_snapshots_by_stride_and_by_name),
+        TEST(s8_a_running_row_lends_its_state),
+        TEST(s6_the_store_gives_way_first),
+        TEST(s5_nan_leaves_nothing),
+        TEST(s5_a_refused_launch_leaves_nothing),
+        TEST(prompt_logprobs_are_never_from_the_store),
+        TEST(s2_tenants_and_salts_never_share),
+        TEST(cache_prompt_0_stays_apart),
+        TEST(s2_a_session_keeps_its_state),
+        TEST(memory_is_flat),
         TEST(s7_state_survives_the_engine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
