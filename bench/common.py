@@ -105,7 +105,7 @@ def model_named(name):
         return Model(pathlib.Path(name).stem, name)
     path = HOME / "bench" / f"{name}.gguf"
     if not path.exists():
-        subprocess.run([sys.executable, ROOT / "bench" / "make_model.py"], check=True)
+        subprocess.run([sys.executable, ROOT / "bench" / "make_model.py", name], check=True)
     return Model(name, path)
 
 

@@ -114,7 +114,7 @@ static void judge_softplus(float x, float y) {
     double want = x > 700 ? (double)x : log1p(exp((double)x));
     if (isinf(x) || x < EXP_LOWEST) return;
     double error = fabs((double)y - want) / want;
-    if (!(error <= 0x1.8p-23)) fail_msg("softplus(%a) = %a, should be %a", (double)x, (double)y, want);
+    if (!(error <= 0x1p-22)) fail_msg("softplus(%a) = %a, should be %a", (double)x, (double)y, want);
     worst = fmax(worst, error);
 }
 static void test_softplus(void **s) {

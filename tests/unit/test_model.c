@@ -117,12 +117,62 @@ static void test_only_wanted_rows_go_on(void **state) {
                 assert_int_equal(wanted[from], op->layer == TINY_LAYERS - 1);
                 assert_false(wanted[op->b] || wanted[op->c]);
             }
+            if (op->kind == OP_CONV || op->kind == OP_DELTA) assert_false(wanted[from]);
             if (op->kind == OP_SELECT) assert_false(wanted[from]);
             if (to >= 0) wanted[to] = op->kind == OP_SELECT || (op->kind != OP_EMBED && wanted[from]);
         }
-        assert_int_equal(count_ops(p, OP_SELECT), 2);
+        int recurrent = p->groups[p->layers[TINY_LAYERS - 1].group].kind == GROUP_RECURRENT;
+        assert_int_equal(count_ops(p, OP_SELECT), recurrent ? 3 : 2);
         tiny_free(&t);
     }
+}
+
+/* One group for all layers with states of one size; a convolution's tail lies before the delta rule's state. */
+static void test_recurrent_groups(void **state) {
+    struct tiny t = build_family("qwen35", 5);
+    const struct program *p = model_program(t.model);
+    uint32_t values = TINY_DELTA_HEADS * TINY_DELTA_WIDTH, tail = (TINY_TAPS - 1) * 2 * values;
+    assert_int_equal(p->n_groups, 2);
+    assert_int_equal(p->groups[0].kind, GROUP_RECURRENT);
+    assert_int_equal(p->groups[0].layers, 3);
+    assert_int_equal(p->groups[0].floats, tail + values * TINY_DELTA_WIDTH);
+    assert_int_equal(p->groups[1].kind, GROUP_ATTENTION);
+    assert_int_equal(p->groups[1].layers, 2);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_int_equal(p->layers[i].group, i % 2);
+        assert_int_equal(p->layers[i].slot, i / 2);
+    }
+    assert_int_equal(count_ops(p, OP_CONV), 3);
+    assert_int_equal(count_ops(p, OP_DELTA), 3);
+    assert_int_equal(count_ops(p, OP_SPLIT), 4);
+    const struct op *delta = nth_op(p, OP_DELTA, 2);
+    assert_int_equal(delta->layer, 4);
+    assert_int_equal(delta->offset, tail);
+    assert_int_equal(delta->heads, TINY_DELTA_HEADS);
+    assert_int_equal(delta->key_heads, TINY_DELTA_HEADS / 2);
+    tiny_free(&t);
+    t = build_family("lfm2", 3);
+    p = model_program(t.model);
+    assert_int_equal(p->n_groups, 2);
+    assert_int_equal(p->groups[0].kind, GROUP_RECURRENT);
+    assert_int_equal(p->groups[0].layers, 2);
+    assert_int_equal(p->groups[0].floats, (TINY_TAPS - 1) * TINY_WIDTH);
+    tiny_free(&t);
+}
+
+/* The flags, layer by layer, are heard before the interval. */
+static void test_recurrent_flags(void **state) {
+    static struct gguf_writer w;
+    static const uint8_t flags[4] = {1, 0, 1, 0};
+    tiny_make(&w, "qwen35", 4);
+    gw_u32(&w, "qwen35.full_attention_interval", 3);
+    gw_array(&w, "qwen35.attention.recurrent_layers", META_BOOL, 4, 1, flags);
+    struct tiny t = build(&w);
+    const struct model_spec *spec = model_get_spec(t.model);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(spec->layers[i].mixer, flags[i] ? SPEC_GATED_DELTA : SPEC_ATTENTION);
+    tiny_free(&t);
+    gw_deinit(&w);
 }
 
 static void test_fused_matrices_are_views(void **state) {
@@ -408,6 +458,8 @@ static void test_every_allocation_may_fail(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_family_builds),
+        cmocka_unit_test(test_recurrent_groups),
+        cmocka_unit_test(test_recurrent_flags),
         cmocka_unit_test(test_only_wanted_rows_go_on),
         cmocka_unit_test(test_fused_matrices_are_views),
         cmocka_unit_test(test_rope_pairs),

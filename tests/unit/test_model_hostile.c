@@ -74,7 +74,7 @@ static void expect(struct gguf_writer *w, int code, const char *what, const char
 static const struct key_case key_cases[] = {
     {"llama", "general.architecture", REMOVE, 0, NULL, F, "general.architecture is missing"},
     {"llama", "general.architecture", U32, 3, NULL, F, "general.architecture"},
-    {"llama", "general.architecture", STRING, 0, "", U, "gemma2 gemma3 llama"},
+    {"llama", "general.architecture", STRING, 0, "", U, "gemma2 gemma3 lfm2 llama"},
     {"llama", "general.architecture", STRING, 0, "llam", U, "\"llam\" is not supported"},
     {"llama", "general.architecture", STRING, 0, "llamas", U, "\"llamas\" is not supported"},
     /* layers */
@@ -125,6 +125,31 @@ static const struct key_case key_cases[] = {
     {"llama", "attention.key_length", U32, 8, NULL, F, "blk.0.attn_q.weight"},
     {"llama", "attention.value_length", U32, 8, NULL, F, "blk.0.attn_v.weight"},
     {"qwen3", "attention.key_length", REMOVE, 0, NULL, F, "blk.0.attn_q.weight"},
+    /* recurrent layers */
+    {"qwen35", "ssm.conv_kernel", REMOVE, 0, NULL, F, "ssm.conv_kernel is missing"},
+    {"qwen35", "ssm.conv_kernel", U32, 1, NULL, F, "ssm.conv_kernel is 1, allowed is 2 to 16"},
+    {"qwen35", "ssm.conv_kernel", U32, 17, NULL, F, "ssm.conv_kernel is 17"},
+    {"qwen35", "ssm.conv_kernel", U32, 3, NULL, F, "blk.0.ssm_conv1d.weight"},
+    {"qwen35", "ssm.state_size", REMOVE, 0, NULL, F, "ssm.state_size is missing"},
+    {"qwen35", "ssm.state_size", U32, 1025, NULL, F, "ssm.state_size is 1025"},
+    {"qwen35", "ssm.state_size", U32, 1024, NULL, F, "blk.0.attn_qkv.weight"},
+    {"qwen35", "ssm.group_count", U32, 0, NULL, F, "ssm.group_count is 0"},
+    {"qwen35", "ssm.group_count", U32, 4, NULL, F, "ssm.group_count is 4, which does not divide"},
+    {"qwen35", "ssm.group_count", U32, 6, NULL, F, "blk.0.attn_qkv.weight"},
+    {"qwen35", "ssm.time_step_rank", U32, 1025, NULL, F, "ssm.time_step_rank is 1025"},
+    {"qwen35", "ssm.time_step_rank", REMOVE, 0, NULL, F, "ssm.time_step_rank is missing"},
+    {"qwen35", "ssm.inner_size", U32, 47, NULL, F, "ssm.inner_size is 47, which 6 heads"},
+    {"qwen35", "ssm.inner_size", U32, 6 * 1025, NULL, F, "at most 1024 each"},
+    {"qwen35", "ssm.inner_size", U32, 4294967295.0, NULL, F, "ssm.inner_size is 4294967295"},
+    {"qwen35", "full_attention_interval", U32, 0, NULL, F, "full_attention_interval is 0"},
+    {"qwen35", "full_attention_interval", U32, 1, NULL, F, "blk.0.attn_q.weight is missing"},
+    {"qwen35", "attention.recurrent_layers", ARRAY, 3, NULL, F, "recurrent_layers is no array of flags"},
+    {"qwen35", "attention.recurrent_layers", BOOL, 1, NULL, F, "recurrent_layers is no array of flags"},
+    {"lfm2", "shortconv.l_cache", REMOVE, 0, NULL, F, "shortconv.l_cache is missing"},
+    {"lfm2", "shortconv.l_cache", U32, 1, NULL, F, "shortconv.l_cache is 1"},
+    {"lfm2", "shortconv.l_cache", U32, 5, NULL, F, "blk.0.shortconv.conv.weight"},
+    {"lfm2", "attention.head_count_kv", ARRAY, 3, NULL, F, "blk.0.attn_q.weight is missing"},
+    {"lfm2", "attention.head_count_kv", U32, 0, NULL, F, "blk.1.shortconv.in_proj.weight is missing"},
     /* windows */
     {"gemma3", "attention.sliding_window", U32, 4294967295.0, NULL, F, "sliding_window is 4294967295"},
     {"gemma3", "attention.sliding_window", U32, 0, NULL, 0, ""},
@@ -154,6 +179,8 @@ static const struct key_case key_cases[] = {
     /* what is not implemented is said, not left out */
     {"llama", "expert_count", U32, 8, NULL, U, "llama.expert_count is 8"},
     {"llama", "expert_count", U32, 0, NULL, 0, ""},
+    {"qwen35", "nextn_predict_layers", U32, 1, NULL, U, "nextn_predict_layers is 1"},
+    {"qwen35", "nextn_predict_layers", U32, 0, NULL, 0, ""},
     {"llama", "attention.causal", BOOL, 0, NULL, U, "attention.causal is 0"},
     {"llama", "attention.causal", BOOL, 1, NULL, 0, ""},
     {"llama", "logit_scale", F32, 0.5, NULL, U, "logit_scale is 0.5"},
@@ -187,7 +214,9 @@ static void missing_tensors(struct gguf_writer *w, const char *family) {
         if (strcmp(name, "output.weight") == 0)
             expect(w, 0, name, ""); /* the head is then tied to the embedding */
         else
-            expect(w, F, name, strcmp(name, "blk.0.attn_qkv.weight") ? "is missing" : "attn_q.weight is missing");
+            expect(w, F, name,
+                   strcmp(family, "phi3") || strcmp(name, "blk.0.attn_qkv.weight") ? "is missing"
+                                                                                   : "attn_q.weight is missing");
     }
     gw_deinit(w);
 }
@@ -230,6 +259,11 @@ static void other_tensors(struct gguf_writer *w) {
         {"llama", "rope_freqs.weight", DTYPE_F32, {7, 1, 1, 1}, 28, F, "rope_freqs.weight is 7"},
         {"llama", "rope_freqs.weight", DTYPE_F32, {8, 1, 1, 1}, 32, F, "rope frequency 0 is inf"}, /* zeros */
         {"llama", "rope_freqs.weight", DTYPE_F16, {8, 1, 1, 1}, 16, U, "rope_freqs.weight is F16"},
+        {"qwen35", "blk.0.ssm_conv1d.weight", DTYPE_Q8_0, {4, 96, 1, 1}, 408, F, "blk.0.ssm_conv1d.weight"},
+        {"qwen35", "blk.0.ssm_conv1d.weight", DTYPE_F16, {4, 96, 1, 1}, 768, 0, ""},
+        {"qwen35", "blk.0.ssm_a", DTYPE_F16, {6, 1, 1, 1}, 12, U, "blk.0.ssm_a is F16"},
+        {"qwen35", "blk.0.attn_q.weight", DTYPE_F32, {32, 64, 1, 1}, 8192, U, "blk.0.attn_q.weight is not part"},
+        {"lfm2", "output_norm.weight", DTYPE_F32, {32, 1, 1, 1}, 128, U, "output_norm.weight is not part"},
         {"phi3", "rope_factors_long.weight", DTYPE_F32, {4, 1, 1, 1}, 16, U, "rope_factors_long.weight"},
         {"phi3", "rope_factors_short.weight", DTYPE_F32, {4, 1, 1, 1}, 16, U, "rope_factors_short.weight"},
         {"llama", "output_norm.weight", DTYPE_F16, {32, 1, 1, 1}, 64, U, "output_norm.weight is F16"},

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const tiny_families[] = {"gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3", NULL};
+const char *const tiny_families[] = {"gemma2", "gemma3", "lfm2", "llama", "phi3", "qwen2", "qwen3", "qwen35", NULL};
 
 const char *tiny_key(const char *family, const char *name) {
     static char key[128];
@@ -34,14 +34,36 @@ static void layer_tensor(struct gguf_writer *w, uint32_t layer, const char *part
     matrix(w, name, cols, rows);
 }
 
-static void layer(struct gguf_writer *w, const char *family, uint32_t i, uint32_t head_width) {
+/* Every second layer of the hybrids, from the first on. */
+static int recurrent(const char *family, uint32_t i) {
+    return (is(family, "lfm2") || is(family, "qwen35")) && i % 2 == 0;
+}
+
+static void mixer_recurrent(struct gguf_writer *w, const char *family, uint32_t i) {
+    uint32_t values = TINY_DELTA_HEADS * TINY_DELTA_WIDTH, columns = 2 * values;
+    if (is(family, "lfm2")) {
+        layer_tensor(w, i, "shortconv.in_proj.weight", TINY_WIDTH, 3 * TINY_WIDTH);
+        layer_tensor(w, i, "shortconv.conv.weight", TINY_TAPS, TINY_WIDTH);
+        layer_tensor(w, i, "shortconv.out_proj.weight", TINY_WIDTH, TINY_WIDTH);
+        return;
+    }
+    layer_tensor(w, i, "attn_qkv.weight", TINY_WIDTH, columns);
+    layer_tensor(w, i, "attn_gate.weight", TINY_WIDTH, values);
+    layer_tensor(w, i, "ssm_alpha.weight", TINY_WIDTH, TINY_DELTA_HEADS);
+    layer_tensor(w, i, "ssm_beta.weight", TINY_WIDTH, TINY_DELTA_HEADS);
+    layer_tensor(w, i, "ssm_conv1d.weight", TINY_TAPS, columns);
+    layer_tensor(w, i, "ssm_a", TINY_DELTA_HEADS, 1);
+    layer_tensor(w, i, "ssm_dt.bias", TINY_DELTA_HEADS, 1);
+    layer_tensor(w, i, "ssm_norm.weight", TINY_DELTA_WIDTH, 1);
+    layer_tensor(w, i, "ssm_out.weight", values, TINY_WIDTH);
+}
+
+static void mixer_attention(struct gguf_writer *w, const char *family, uint32_t i, uint32_t head_width) {
     uint32_t q = TINY_HEADS * head_width, kv = TINY_KV_HEADS * head_width;
-    int gemma = is(family, "gemma2") || is(family, "gemma3"), phi = is(family, "phi3");
-    layer_tensor(w, i, "attn_norm.weight", TINY_WIDTH, 1);
-    if (phi) {
+    if (is(family, "phi3")) {
         layer_tensor(w, i, "attn_qkv.weight", TINY_WIDTH, q + 2 * kv);
     } else {
-        layer_tensor(w, i, "attn_q.weight", TINY_WIDTH, q);
+        layer_tensor(w, i, "attn_q.weight", TINY_WIDTH, is(family, "qwen35") ? 2 * q : q);
         layer_tensor(w, i, "attn_k.weight", TINY_WIDTH, kv);
         layer_tensor(w, i, "attn_v.weight", TINY_WIDTH, kv);
     }
@@ -50,18 +72,45 @@ static void layer(struct gguf_writer *w, const char *family, uint32_t i, uint32_
         layer_tensor(w, i, "attn_k.bias", kv, 1);
         layer_tensor(w, i, "attn_v.bias", kv, 1);
     }
-    if (is(family, "qwen3") || is(family, "gemma3")) {
+    if (is(family, "qwen3") || is(family, "gemma3") || is(family, "lfm2") || is(family, "qwen35")) {
         layer_tensor(w, i, "attn_q_norm.weight", head_width, 1);
         layer_tensor(w, i, "attn_k_norm.weight", head_width, 1);
     }
     layer_tensor(w, i, "attn_output.weight", q, TINY_WIDTH);
-    layer_tensor(w, i, "ffn_norm.weight", TINY_WIDTH, 1);
+}
+
+static void layer(struct gguf_writer *w, const char *family, uint32_t i, uint32_t head_width) {
+    int gemma = is(family, "gemma2") || is(family, "gemma3"), phi = is(family, "phi3");
+    layer_tensor(w, i, "attn_norm.weight", TINY_WIDTH, 1);
+    if (recurrent(family, i))
+        mixer_recurrent(w, family, i);
+    else
+        mixer_attention(w, family, i, head_width);
+    layer_tensor(w, i, is(family, "qwen35") ? "post_attention_norm.weight" : "ffn_norm.weight", TINY_WIDTH, 1);
     if (!phi) layer_tensor(w, i, "ffn_gate.weight", TINY_WIDTH, TINY_FFN);
     layer_tensor(w, i, "ffn_up.weight", TINY_WIDTH, phi ? 2 * TINY_FFN : TINY_FFN);
     layer_tensor(w, i, "ffn_down.weight", TINY_FFN, TINY_WIDTH);
     if (gemma) {
         layer_tensor(w, i, "post_attention_norm.weight", TINY_WIDTH, 1);
         layer_tensor(w, i, "post_ffw_norm.weight", TINY_WIDTH, 1);
+    }
+}
+
+static void hybrid_keys(struct gguf_writer *w, const char *family, uint32_t layers) {
+    if (is(family, "lfm2")) {
+        uint32_t kv_heads[16];
+        if (layers > 16) abort();
+        for (uint32_t i = 0; i < layers; i++) kv_heads[i] = recurrent(family, i) ? 0 : TINY_KV_HEADS;
+        gw_array(w, "lfm2.attention.head_count_kv", META_U32, layers, 4, kv_heads);
+        gw_u32(w, "lfm2.shortconv.l_cache", TINY_TAPS);
+    }
+    if (is(family, "qwen35")) {
+        gw_u32(w, "qwen35.full_attention_interval", 2);
+        gw_u32(w, "qwen35.ssm.conv_kernel", TINY_TAPS);
+        gw_u32(w, "qwen35.ssm.state_size", TINY_DELTA_WIDTH);
+        gw_u32(w, "qwen35.ssm.group_count", TINY_DELTA_HEADS / 2);
+        gw_u32(w, "qwen35.ssm.time_step_rank", TINY_DELTA_HEADS);
+        gw_u32(w, "qwen35.ssm.inner_size", TINY_DELTA_HEADS * TINY_DELTA_WIDTH);
     }
 }
 
@@ -81,7 +130,8 @@ void tiny_make(struct gguf_writer *w, const char *family, uint32_t layers) {
         gw_u32(w, tiny_key(family, "attention.value_length"), head_width);
     }
     matrix(w, "token_embd.weight", TINY_WIDTH, TINY_VOCAB);
-    matrix(w, "output_norm.weight", TINY_WIDTH, 1);
+    hybrid_keys(w, family, layers);
+    matrix(w, is(family, "lfm2") ? "token_embd_norm.weight" : "output_norm.weight", TINY_WIDTH, 1);
     if (!is(family, "gemma2") && !is(family, "gemma3")) matrix(w, "output.weight", TINY_WIDTH, TINY_VOCAB);
     for (uint32_t i = 0; i < layers; i++) layer(w, family, i, head_width);
 }

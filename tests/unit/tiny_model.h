@@ -13,6 +13,9 @@ enum {
     TINY_KV_HEADS = 2,
     TINY_HEAD_WIDTH = 16, /* not width / heads, except where the family has no key for it */
     TINY_FFN = 48,
+    TINY_TAPS = 4,
+    TINY_DELTA_HEADS = 6, /* of values; half as many of keys, of the same width */
+    TINY_DELTA_WIDTH = 8,
     TINY_VOCAB = 40,
     TINY_CONTEXT = 64
 };
