@@ -54,7 +54,8 @@ int backend_threads(const struct backend *b) { return (int)team_threads(b->team)
 const struct vecops *backend_vecops(const struct backend *b) { return &b->kernels.vec; }
 
 uint64_t backend_page_bytes(const struct program_group *group) {
-    return (uint64_t)group->layers * group->kv_heads * page_slice_bytes(group);
+    struct page_shape shape = page_shape_of(group);
+    return (uint64_t)group->layers * group->kv_heads * page_slice_bytes(&shape);
 }
 uint32_t backend_page_layout_version(void) { return PAGE_LAYOUT_VERSION; }
 
