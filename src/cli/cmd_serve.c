@@ -29,9 +29,16 @@ static void print_start(const struct loading *l) {
     fprintf(stderr, "  %u tokens of context per request, %u rows, %u waiting, %u tokens an iteration%s\n",
             engine.context, engine.rows, engine.queue, engine.batch_tokens,
             l->options.batch_tokens < l->options.rows ? " (raised to the number of rows)" : "");
-    fprintf(stderr, "  state budget: %.1f MiB for %llu tokens in %llu pages, precision f16\n",
+    fprintf(stderr, "  state budget: %.1f MiB for %llu tokens in %llu pages, keys %s, values %s",
             (double)engine.kv_bytes / 1048576.0, (unsigned long long)engine.kv_tokens,
-            (unsigned long long)metrics.kv_pages_total);
+            (unsigned long long)metrics.kv_pages_total, cli_form_name(engine.key_form),
+            cli_form_name(engine.value_form));
+    if (engine.layer_forms_n > 0) fprintf(stderr, " (layers: %s)", l->options.layer_forms);
+    if (engine.quantise_after > 0) {
+        fprintf(stderr, ", f16 below position %u", engine.quantise_after);
+        if ((int64_t)engine.quantise_after != l->options.quantise_after) fprintf(stderr, " (raised to whole pages)");
+    }
+    fprintf(stderr, "\n");
     fprintf(stderr, "  listening on http://%s:%u\n", l->options.host, server_port(l->server));
 }
 

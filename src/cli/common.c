@@ -88,6 +88,8 @@ int cli_open_engine(const struct cli_options *options, cohort_model *model, cons
     engine.snapshot_stride = (uint32_t)options->snapshot_stride;
     engine.state_dir = options->state_dir;
     engine.state_dir_bytes = (uint64_t)options->state_dir_bytes;
+    cohort_layer_forms list[COHORT_LAYER_FORMS_MAX];
+    if (cli_forms(options, list, &engine)) return 1;
     cohort_error error = {0};
     int rc = cohort_engine_open(model, &engine, out, &error);
     return rc ? cli_fail(&error) : 0;

@@ -10,6 +10,7 @@
 #include "model/emit.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "model/rope.h"
@@ -20,6 +21,7 @@ enum role { X, H, WANTED_X, WANTED_H, QKV, QUERY, KEY, VALUE, MIXED, GATE_UP, GA
 
 struct emitter {
     const struct model_spec *spec;
+    const struct state_forms *forms;
     struct program *p;
     cohort_error *err;
     int rc; /* first failure; what is emitted after it is never used */
@@ -102,25 +104,92 @@ static int16_t select_rows(struct emitter *e, enum role role, int16_t src) {
 
 /* ---- Layers ---- */
 
-/* The group of layers with this window and these heads. */
-static uint32_t group_of(struct emitter *e, const struct spec_attention *a) {
+/* A new group of layers like this one. */
+static uint32_t group_add(struct emitter *e, const struct spec_attention *a, struct layer_forms forms, uint32_t begin,
+                          uint32_t end) {
     struct program *p = e->p;
-    for (uint32_t i = 0; i < p->n_groups; i++) {
-        const struct program_group *g = &p->groups[i];
-        if (g->window == a->window && g->kv_heads == a->kv_heads && g->key_width == a->key_width &&
-            g->value_width == a->value_width)
-            return i;
-    }
     if (p->n_groups == PROGRAM_GROUPS_MAX) {
         if (!e->rc)
-            e->rc =
-                err_set(e->err, COHORT_E_UNSUPPORTED, NULL,
-                        "the layers have more than %d kinds of state (window, key/value heads)", PROGRAM_GROUPS_MAX);
+            e->rc = err_set(e->err, COHORT_E_UNSUPPORTED, NULL,
+                            "the layers have more than %d kinds of state (window, key/value heads, forms)",
+                            PROGRAM_GROUPS_MAX);
         return 0;
     }
-    p->groups[p->n_groups] = (struct program_group){
-        .window = a->window, .kv_heads = a->kv_heads, .key_width = a->key_width, .value_width = a->value_width};
+    p->groups[p->n_groups] = (struct program_group){.window = a->window,
+                                                    .kv_heads = a->kv_heads,
+                                                    .key_width = a->key_width,
+                                                    .value_width = a->value_width,
+                                                    .key_form = forms.key,
+                                                    .value_form = forms.value,
+                                                    .begin = begin,
+                                                    .end = end};
     return p->n_groups++;
+}
+
+/* The groups of a layer: those of an earlier one of the same kind, or new ones. */
+static struct program_layer groups_of(struct emitter *e, const struct spec_attention *a, struct layer_forms forms) {
+    static const struct layer_forms plain = {FORM_F16, FORM_F16};
+    struct program *p = e->p;
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        struct program_layer l = p->layers[i];
+        const struct program_group *g = &p->groups[l.late >= 0 ? (uint32_t)l.late : l.group];
+        if (g->kind == GROUP_ATTENTION && g->window == a->window && g->kv_heads == a->kv_heads &&
+            g->key_width == a->key_width && g->value_width == a->value_width && g->key_form == forms.key &&
+            g->value_form == forms.value)
+            return (struct program_layer){.group = l.group, .late = l.late};
+    }
+    uint32_t after = forms.key != FORM_F16 || forms.value != FORM_F16 ? e->forms->after : 0;
+    if (after == 0) return (struct program_layer){.group = group_add(e, a, forms, 0, 0), .late = -1};
+    uint32_t early = group_add(e, a, plain, 0, after);
+    return (struct program_layer){.group = early, .late = (int32_t)group_add(e, a, forms, after, 0)};
+}
+
+/* The column that is rotated by position together with column d; d itself: none. */
+static uint32_t partner(const struct spec_rope *rope, uint32_t d) {
+    if (d >= 2 * rope->pairs) return d;
+    if (rope->interleaved) return d ^ 1;
+    return d < rope->pairs ? d + rope->pairs : d - rope->pairs;
+}
+
+static double pair_energy(const struct file_tensor *norm, uint32_t d, uint32_t other) {
+    float w, v;
+    memcpy(&w, (const char *)norm->data + d * sizeof w, sizeof w);
+    memcpy(&v, (const char *)norm->data + other * sizeof v, sizeof v);
+    return (double)w * (double)w + (double)v * (double)v;
+}
+
+/* docs/NUMERICS.md, State: as the weights of the norms tell how large a column is in queries and in keys. */
+static float balance_of(double query, double key) {
+    double ratio = query / key;
+    if (!(ratio >= 0x1p-32 && ratio <= 0x1p32)) return 1;
+    float power = 1;
+    for (; ratio >= 4; ratio /= 16) power *= 2;
+    for (; ratio < 0.25; ratio *= 16) power /= 2;
+    return power;
+}
+
+static float *balance_make(struct emitter *e, const struct spec_attention *a) {
+    uint32_t width = a->key_width;
+    const struct file_tensor *query = a->query_norm, *key = a->key_norm;
+    if (!query || !key || query->dims[0] != width || key->dims[0] != width) return NULL;
+    if ((enum dtype)query->type != DTYPE_F32 || (enum dtype)key->type != DTYPE_F32) return NULL;
+    float *out = mem_alloc(width, sizeof *out);
+    if (!out && !e->rc) e->rc = err_set(e->err, COHORT_E_MEMORY, NULL, "no memory for a layer's balance");
+    for (uint32_t d = 0; out && d < width; d++) {
+        uint32_t other = partner(&e->spec->ropes[a->rope], d);
+        out[d] = balance_of(pair_energy(query, d, other), pair_energy(key, d, other));
+    }
+    return out;
+}
+
+static void layer_add(struct emitter *e, const struct spec_attention *a) {
+    struct program *p = e->p;
+    struct layer_forms forms = e->forms ? e->forms->layer[p->n_layers] : (struct layer_forms){FORM_F16, FORM_F16};
+    struct program_layer l = groups_of(e, a, forms);
+    l.slot = p->groups[l.group].layers++;
+    if (l.late >= 0) p->groups[l.late].layers++;
+    l.balance = forms.key == FORM_Q4 ? balance_make(e, a) : NULL;
+    p->layers[p->n_layers++] = l;
 }
 
 /* Attention of one layer, up to the mixed values of the heads; returns their register. `wanted`: only the queries of
@@ -148,7 +217,6 @@ static int16_t attention(struct emitter *e, const struct spec_attention *a, int1
     rope(e, q, a->heads, a);
     rope(e, k, a->kv_heads, a);
 
-    uint32_t group = group_of(e, a);
     int16_t mixed = reg(e, MIXED, a->heads * a->value_width);
     struct op *op = add_op(e, OP_ATTEND, mixed);
     op->a = q;
@@ -160,7 +228,7 @@ static int16_t attention(struct emitter *e, const struct spec_attention *a, int1
     op->layer = e->p->n_layers;
     op->scale = a->scale;
     op->softcap = a->softcap;
-    e->p->layers[e->p->n_layers++] = (struct program_layer){.group = group, .slot = e->p->groups[group].layers++, .late = -1};
+    layer_add(e, a);
     return mixed;
 }
 
@@ -218,7 +286,8 @@ static void forward(struct emitter *e) {
     op->softcap = spec->logits_cap;
 }
 
-int emit_program(const struct model_spec *spec, struct program *out, cohort_error *err) {
+int emit_program(const struct model_spec *spec, const struct state_forms *forms, struct program *out,
+                 cohort_error *err) {
     size_t n = spec->n_layers;
     _Static_assert(PROGRAM_LAYERS_MAX * OPS_PER_LAYER + OTHERS <= PROGRAM_OPS_MAX, "a program of all layers fits");
     out->vocab = spec->vocab;
@@ -234,7 +303,7 @@ int emit_program(const struct model_spec *spec, struct program *out, cohort_erro
         int rc = rope_make(&spec->ropes[i], &out->ropes[i], err);
         if (rc) return rc;
     }
-    struct emitter e = {.spec = spec, .p = out, .err = err};
+    struct emitter e = {.spec = spec, .forms = forms, .p = out, .err = err};
     forward(&e);
     assert(out->n_ops <= n * OPS_PER_LAYER + OTHERS && out->n_tensors <= n * TENSORS_PER_LAYER + OTHERS);
     return e.rc;
@@ -242,6 +311,7 @@ int emit_program(const struct model_spec *spec, struct program *out, cohort_erro
 
 void emit_free(struct program *program) {
     for (uint32_t i = 0; i < program->n_ropes; i++) mem_free(program->ropes[i].frequency);
+    for (uint32_t i = 0; i < program->n_layers; i++) mem_free(program->layers[i].balance);
     mem_free(program->ops);
     mem_free(program->tensors);
     mem_free(program->layers);

@@ -123,9 +123,10 @@ static float *new_out(const struct scene *c) {
 static void compare(const struct scene *c, const char *what, const float *want, float *got) {
     char message[128];
     if (!check_same(want, got, out_floats(c), message))
-        fail_msg("%s: %u tokens at %u, window %u, %u heads of %u and %u, softcap %g, forms %d %d, from page %u %d %d: %s",
-                 what, c->tokens, c->pos, c->window, c->heads, c->key_width, c->value_width, (double)c->softcap,
-                 c->key_form[0], c->value_form[0], c->split, c->key_form[1], c->value_form[1], message);
+        fail_msg(
+            "%s: %u tokens at %u, window %u, %u heads of %u and %u, softcap %g, forms %d %d, from page %u %d %d: %s",
+            what, c->tokens, c->pos, c->window, c->heads, c->key_width, c->value_width, (double)c->softcap,
+            c->key_form[0], c->value_form[0], c->split, c->key_form[1], c->value_form[1], message);
     check_free(got, out_floats(c) * sizeof *got);
 }
 

@@ -80,8 +80,7 @@ LANES_INLINE void weigh_codes(const enum state_form form, const int rows, const 
             lanes v = form == FORM_Q8 ? lanes_load_bytes(values + 16 * l)
                                       : lanes_load_nibbles(values + l / 2 * 16, wide == 1 ? shift : l % 2 * 4);
             for (int r = 0; r < rows; r++)
-                sums[r * wide + l] =
-                    lanes_fma(lanes_splat(w[(l / 2 * TILE_ROWS + r) * PAGE]), v, sums[r * wide + l]);
+                sums[r * wide + l] = lanes_fma(lanes_splat(w[(l / 2 * TILE_ROWS + r) * PAGE]), v, sums[r * wide + l]);
         }
     }
 }

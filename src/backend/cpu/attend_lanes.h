@@ -30,13 +30,13 @@ struct view {
 /* A call's state: parts of the caller's scratch, indexed by row. */
 struct attention {
     const struct attend_args *args;
-    float *q;             /* [row][key_width], scaled */
-    float *rotated;       /* the same, rotated, if any page asks for it */
-    float *weights;       /* [row][PAGE]: scores, then their exponentials */
-    float *max, *sum;     /* [row]: over the pages so far */
-    float *page_sum;      /* [row]: of the page at hand */
-    float *old, *page;    /* [row]: factors of what was so far and of the page at hand; `page` is its maximum first */
-    const char *next;     /* the page after it */
+    float *q;          /* [row][key_width], scaled */
+    float *rotated;    /* the same, rotated, if any page asks for it */
+    float *weights;    /* [row][PAGE]: scores, then their exponentials */
+    float *max, *sum;  /* [row]: over the pages so far */
+    float *page_sum;   /* [row]: of the page at hand */
+    float *old, *page; /* [row]: factors of what was so far and of the page at hand; `page` is its maximum first */
+    const char *next;  /* the page after it */
     struct view views[ATTEND_TOKENS];
 };
 
@@ -135,8 +135,8 @@ LANES_INLINE void value_rest(const int rows, const uint16_t *values, uint32_t wi
 }
 
 /* Columns [d, end) of the output. */
-LANES_INLINE void value_tile(const int rows, const int wide, const char *page, uint32_t width, uint32_t d,
-                             uint32_t end, const struct view *view, const struct value_rows *v) {
+LANES_INLINE void value_tile(const int rows, const int wide, const char *page, uint32_t width, uint32_t d, uint32_t end,
+                             const struct view *view, const struct value_rows *v) {
     const uint16_t *values = (const uint16_t *)(const void *)page;
     uint32_t step = 16 * (uint32_t)wide;
     for (; end - d >= step; d += step) value_columns(rows, wide, values, width, view, v, d);
@@ -367,7 +367,7 @@ static void attend(const struct attend_args *a) {
     uint32_t last_block = (a->pos + a->tokens - 1) / PAGE, first_block = first_visible(a, 0) / PAGE;
     if (codes_rotated(pages_at(a, first_block)->key_form) || codes_rotated(pages_at(a, last_block)->key_form)) {
         memcpy(t.rotated, t.q, sizeof(float) * rows * width);
-        for (uint32_t row = 0; row < rows; row++) rotate_query(t.rotated + (size_t)row * width, width);
+        for (uint32_t row = 0; row < rows; row++) rotate_query(t.rotated + (size_t)row * width, width, a->balance);
     }
     for (uint32_t block = first_block; block <= last_block; block++) take_page(&t, block, last_block);
     struct outputs outputs = outputs_from(a, 0);

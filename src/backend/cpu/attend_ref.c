@@ -6,7 +6,8 @@
 #include "backend/cpu/math_ref.h"
 
 size_t attend_scratch_floats(uint32_t rows, uint32_t key_width) {
-    return (size_t)rows * ((size_t)key_width * 2 + PAGE) + (size_t)ATTEND_ROW_FLOATS * (rows + (size_t)ATTEND_ROWS_BEHIND);
+    return (size_t)rows * ((size_t)key_width * 2 + PAGE) +
+           (size_t)ATTEND_ROW_FLOATS * (rows + (size_t)ATTEND_ROWS_BEHIND);
 }
 
 static int key_code(enum state_form form, const char *keys, uint32_t d, uint32_t j) {
@@ -113,7 +114,8 @@ void rotate_ref(float *x, uint32_t width) {
     }
 }
 
-static void rotate_query_ref(float *x, uint32_t width) {
+static void rotate_query_ref(float *x, uint32_t width, const float *balance) {
+    for (uint32_t d = 0; d < width && balance; d++) x[d] /= balance[d];
     rotate_ref(x, width);
     for (uint32_t n; width > 0; x += n, width -= n) {
         n = rotated_part(width);
@@ -129,7 +131,7 @@ void attend_ref(const struct attend_args *a) {
             const float *q = a->q + token * a->q_stride + (size_t)h * a->key_width;
             float *rotated = a->scratch + a->key_width;
             for (uint32_t d = 0; d < a->key_width; d++) a->scratch[d] = rotated[d] = q[d] * a->scale;
-            rotate_query_ref(rotated, a->key_width);
+            rotate_query_ref(rotated, a->key_width, a->balance);
             attend_query(a, a->scratch, first, last, a->out + token * a->out_stride + (size_t)h * a->value_width);
         }
     }

@@ -178,7 +178,7 @@ uint32_t exec_advance(void *flight, unsigned thread);
 void exec_tile(void *flight, uint32_t tile, unsigned thread);
 
 static inline struct page_shape page_shape_of(const struct program_group *g) {
-    return (struct page_shape){g->key_width, g->value_width, g->key_form, g->value_form};
+    return (struct page_shape){g->key_width, g->value_width, g->key_form, g->value_form, NULL};
 }
 
 #endif

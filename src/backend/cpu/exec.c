@@ -229,6 +229,7 @@ static void attend_unit(const struct backend_program *p, const struct phase *pha
         .window = g->window,
         .pages = {pages_of(p, layer->group, op->layer, s->item, kv_head)},
         .late = UINT32_MAX,
+        .balance = layer->balance,
         .scratch = scratch,
     };
     if (layer->late >= 0) {

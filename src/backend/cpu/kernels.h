@@ -40,7 +40,8 @@ struct attend_args {
     uint32_t window;                 /* positions a token sees, itself included; 0: all */
     struct attend_pages pages[2];    /* of positions before page `late`, and of those from it on */
     uint32_t late;                   /* UINT32_MAX: pages[1] is not looked at */
-    float *scratch; /* attend_scratch_floats(tokens * heads, key_width) floats, any alignment */
+    const float *balance;            /* as in struct program_layer */
+    float *scratch;                  /* attend_scratch_floats(tokens * heads, key_width) floats, any alignment */
 };
 
 struct kernels {

@@ -119,7 +119,11 @@ LANES_INLINE lanes lanes_of_bytes(__m128i v) {
     return (lanes){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)),
                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(v, v)))};
 }
-LANES_INLINE lanes lanes_load_bytes(const void *p) { return lanes_of_bytes(_mm_loadu_si128((const __m128i *)p)); }
+LANES_INLINE lanes lanes_load_bytes(const void *p) {
+    __m256i a = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    __m256i b = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)((const char *)p + 8)));
+    return (lanes){_mm256_cvtepi32_ps(a), _mm256_cvtepi32_ps(b)};
+}
 LANES_INLINE void lanes_store_bytes(void *p, lanes x) {
     __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b));
     words = _mm256_permute4x64_epi64(words, 0xd8);

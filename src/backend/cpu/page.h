@@ -23,6 +23,7 @@ enum { PAGE = BACKEND_PAGE_TOKENS, BLOCK = 32, NIBBLE_ZERO = 8 };
 struct page_shape {
     uint32_t key_width, value_width; /* any value >= 1 */
     enum state_form key_form, value_form;
+    const float *balance; /* as in struct program_layer: to store keys, it changes no layout */
 };
 
 static inline uint32_t page_blocks(uint32_t width) { return (width + BLOCK - 1) / BLOCK; }

@@ -47,6 +47,7 @@ static void store(const struct backend_program *p, const struct op *op, const st
     uint32_t group = group_at(p, op->layer, token->pos);
     const struct program_group *g = &p->groups[group];
     struct page_shape shape = page_shape_of(g);
+    shape.balance = p->layers[op->layer].balance;
     size_t page = p->run.batch.items[token->item].table[group][token->pos / BACKEND_PAGE_TOKENS];
     size_t offset = page * backend_page_bytes(g);
     const float *key = reg_row(p, op->b, row), *value = reg_row(p, op->c, row);

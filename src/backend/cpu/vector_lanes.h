@@ -178,7 +178,8 @@ static void rotate_key(float *x, uint32_t width) {
     for (uint32_t n; width > 0; x += n, width -= n) rotate_part(x, n = rotated_part(width));
 }
 
-static void rotate_query(float *x, uint32_t width) {
+static void rotate_query(float *x, uint32_t width, const float *balance) {
+    if (balance) OVER_LANES(x, x, balance, width, lanes_div(v, w));
     for (uint32_t n; width > 0; x += n, width -= n) {
         rotate_part(x, n = rotated_part(width));
         OVER_LANES(x, x, x, n, lanes_mul(v, lanes_splat(1 / (float)n)));
@@ -219,7 +220,10 @@ static void store_keys(const struct page_shape *s, char *page, uint32_t slot, co
         float x[ROTATE_MAX];
         n = codes_run(s->key_width - first);
         memcpy(x, key + first, n * sizeof *x);
-        if (codes_rotated(s->key_form)) rotate_key(x, n);
+        if (codes_rotated(s->key_form)) {
+            if (s->balance) OVER_LANES(x, x, s->balance + first, n, lanes_mul(v, w));
+            rotate_key(x, n);
+        }
         for (uint32_t d = 0; d < n; d += BLOCK) {
             struct code_block b = block_make(s->key_form, x + d, n - d < BLOCK ? n - d : BLOCK);
             codes_put_keys(s, page, slot, first + d, &b);
