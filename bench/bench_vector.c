@@ -12,7 +12,7 @@
 #include "measure.h"
 #include "sample/sample.h"
 
-enum { VOCAB = 262144, PAGE = BACKEND_PAGE_TOKENS };
+enum { VOCAB = 262144 };
 
 static struct kernels kernels;
 
@@ -40,13 +40,13 @@ static void fill_logits(float *x, size_t n) {
 }
 
 /* Pages of one kv head in a fixed disorder, filled. */
-static char *pages_make(uint32_t *table, uint32_t pages, uint32_t width, const float *values) {
-    size_t page_bytes = 2 * sizeof(uint16_t) * PAGE * (size_t)width;
+static char *pages_make(const struct page_shape *shape, uint32_t *table, uint32_t pages, const float *values) {
+    size_t page_bytes = page_slice_bytes(shape);
     char *arena = mem_aligned(pages, page_bytes);
     if (!arena) exit(1);
     for (uint32_t i = 0; i < pages; i++) table[i] = pages % 7 ? (i * 7 + 3) % pages : i;
     for (uint32_t p = 0; p < pages * PAGE; p++)
-        kernels.store(arena + table[p / PAGE] * page_bytes, p % PAGE, values + p % 13, width, values + p % 17, width);
+        kernels.store(shape, arena + table[p / PAGE] * page_bytes, p % PAGE, values + p % 13, values + p % 17);
     return arena;
 }
 
@@ -136,15 +136,18 @@ static void bench_conv(const struct measure *m, uint32_t tokens, uint32_t column
     mem_free(x);
 }
 
-static void bench_attend(const struct measure *m, uint32_t context, uint32_t tokens, uint32_t heads, uint32_t width) {
+static void bench_attend_form(const struct measure *m, enum state_form form, uint32_t context, uint32_t tokens,
+                              uint32_t heads, uint32_t width) {
+    static const char *const names[] = {"", ", q8_0", ", q4_0"};
     uint32_t pages = (context + PAGE - 1) / PAGE;
-    size_t page_bytes = 2 * sizeof(uint16_t) * PAGE * (size_t)width, row = (size_t)heads * width;
+    const struct page_shape page = {width, width, form, form};
+    size_t row = (size_t)heads * width;
     uint32_t *table = mem_alloc(pages, sizeof *table);
     float *q = mem_alloc(2 * tokens * row, sizeof *q);
     float *scratch = mem_alloc(attend_scratch_floats(tokens * heads, width), sizeof *scratch);
     if (!table || !q || !scratch) exit(1);
     fill(q, 2 * tokens * row);
-    char *arena = pages_make(table, pages, width, q), shape[64];
+    char *arena = pages_make(&page, table, pages, q), shape[64];
     struct attend_args a = {.q = q,
                             .out = q + tokens * row,
                             .q_stride = row,
@@ -155,23 +158,27 @@ static void bench_attend(const struct measure *m, uint32_t context, uint32_t tok
                             .value_width = width,
                             .scale = 0.0625f,
                             .pos = context - tokens,
-                            .table = table,
-                            .arena = arena,
-                            .page_bytes = page_bytes,
+                            .pages = {{table, arena, page_slice_bytes(&page), form, form}},
+                            .late = UINT32_MAX,
                             .scratch = scratch};
-    snprintf(shape, sizeof shape, "context %u, %u heads of %u", context, heads, width);
+    snprintf(shape, sizeof shape, "context %u, %u heads of %u%s", context, heads, width, names[form]);
     measure_print(m, &(struct measure_result){.kernel = "attend",
                                               .shape = shape,
                                               .rows = tokens,
                                               .seconds = measure_call(run_attend, &a),
                                               .macs = 2.0 * context * (double)(tokens * row),
                                               .peak = m->fp32,
-                                              .bytes = (double)pages * (double)page_bytes,
-                                              .read = roof_read(m, arena, pages * page_bytes)});
+                                              .bytes = (double)pages * (double)page_slice_bytes(&page),
+                                              .read = roof_read(m, arena, pages * page_slice_bytes(&page))});
     mem_free(arena);
     mem_free(table);
     mem_free(q);
     mem_free(scratch);
+}
+
+static void bench_attend(const struct measure *m, uint32_t context, uint32_t tokens, uint32_t heads, uint32_t width) {
+    for (int form = FORM_F16; form <= FORM_Q4; form++)
+        bench_attend_form(m, (enum state_form)form, context, tokens, heads, width);
 }
 
 struct scan {

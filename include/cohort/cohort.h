@@ -166,6 +166,15 @@ typedef struct cohort_tenant {
                                    minute's worth may come at once; what goes beyond it is waited for afterwards */
 } cohort_tenant;
 
+/* How keys and values are kept: half precision, or codes of 8 or 4 bits with a scale for every 32 of them
+ * (docs/NUMERICS.md, State). Answers depend on it. */
+typedef enum cohort_state_form { COHORT_FORM_F16, COHORT_FORM_Q8_0, COHORT_FORM_Q4_0 } cohort_state_form;
+typedef struct cohort_layer_forms { /* the exception for layers first .. last */
+    uint32_t first, last;
+    cohort_state_form key, value;
+} cohort_layer_forms;
+enum { COHORT_LAYER_FORMS_MAX = 64 };
+
 typedef struct cohort_engine_options {
     size_t size;
     uint32_t context;       /* tokens of prompt + answer a request may have; 0: trained context, at most 32768 */
@@ -187,6 +196,10 @@ typedef struct cohort_engine_options {
                                  so many tokens; 0: none */
     const char *state_dir;    /* copied; a folder in which state survives the engine; NULL: none */
     uint64_t state_dir_bytes; /* its size at most */
+    cohort_state_form key_form, value_form; /* of every layer, but for: */
+    const cohort_layer_forms *layer_forms;  /* copied; a later one goes before an earlier one */
+    size_t layer_forms_n;                   /* at most COHORT_LAYER_FORMS_MAX */
+    uint32_t quantise_after;                /* positions below it are f16 everywhere; raised to a multiple of 32 */
 } cohort_engine_options;
 
 COHORT_API void cohort_engine_options_defaults(cohort_engine_options *options);

@@ -20,6 +20,8 @@ struct cli_options {
     const char *trace;
     const char *state_dir;
     int64_t state_dir_bytes, snapshot_stride;
+    const char *key_form, *value_form, *layer_forms;
+    int64_t quantise_after;
     int no_cache;
     const cohort_tenant *tenants; /* serve: of its keys */
     size_t tenants_n;
@@ -70,6 +72,10 @@ int cli_open_engine(const struct cli_options *options, cohort_model *model, cons
                     cohort_engine **out);
 /* What that engine would take of memory: text or JSON, freed with cohort_free. */
 int cli_plan(const struct cli_options *options, cohort_model *model, int json, char **out, size_t *len);
+/* The forms of state, from names to the engine's options: 0, or 1 after a printed error. `list` has room for
+ * COHORT_LAYER_FORMS_MAX and must live until the engine is open. */
+int cli_forms(const struct cli_options *options, cohort_layer_forms *list, cohort_engine_options *engine);
+const char *cli_form_name(cohort_state_form form);
 /* Path of the default model in a static buffer. */
 const char *cli_default_model(void);
 /* Whole file (or stdin for "-") into malloc'ed *out; at most CLI_FILE_MAX bytes. */

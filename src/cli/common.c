@@ -94,16 +94,20 @@ static void engine_options(const struct cli_options *options, const cohort_engin
 
 int cli_plan(const struct cli_options *options, cohort_model *model, int json, char **out, size_t *len) {
     cohort_engine_options engine;
+    cohort_layer_forms list[COHORT_LAYER_FORMS_MAX];
     cohort_error error = {0};
     engine_options(options, NULL, &engine);
+    if (cli_forms(options, list, &engine)) return 1;
     return cohort_plan(model, &engine, json, out, len, &error) != 0 ? cli_fail(&error) : 0;
 }
 
 int cli_open_engine(const struct cli_options *options, cohort_model *model, const cohort_engine_options *base,
                     cohort_engine **out) {
     cohort_engine_options engine;
+    cohort_layer_forms list[COHORT_LAYER_FORMS_MAX];
     cohort_error error = {0};
     engine_options(options, base, &engine);
+    if (cli_forms(options, list, &engine)) return 1;
     int rc = cohort_engine_open(model, &engine, out, &error);
     return rc ? cli_fail(&error) : 0;
 }

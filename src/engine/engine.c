@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/budget.h"
+#include "engine/forms.h"
 #include "engine/internal.h"
 
 _Static_assert((int)COHORT_TENANTS_MAX == (int)SCHED_TENANTS_MAX && (int)COHORT_WEIGHT_MAX == (int)SCHED_WEIGHT_MAX &&
@@ -285,6 +286,7 @@ int cohort_engine_open(cohort_model *model, const cohort_engine_options *options
         cohort_engine_options_defaults(&e->options);
     int code = copy_state_dir(e, err); /* first: from here on the name is ours to free */
     if (!code) code = engine_make_effective(e, err);
+    if (!code) code = forms_take(e, err);
     if (!code) code = open_trace(e, err);
     if (!code) code = open_tenants(e, err);
     if (!code) code = open_state(e, err);

@@ -1,10 +1,12 @@
-/* What stored state and answers depend on: the model's bytes, its vocabulary, the numerics, how pages are laid out. Any
+/* What stored state and answers depend on: the model's bytes, the forms of its state, its vocabulary, the numerics,
+ * how pages are laid out. Any
  * thread; nothing is kept, so asking costs a reading of the model file. */
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
 #include "engine/cache.h"
+#include "engine/forms.h"
 #include "engine/internal.h"
 
 /* Raised whenever the same request would be given other bytes by what lies between a text and a token: tokenizers, turn
@@ -17,7 +19,9 @@ static void put(uint8_t out[16], XXH128_hash_t hash) {
     memcpy(out, canonical.digest, 16);
 }
 
-static void digest_model(const struct model_file *file, uint8_t out[16]) {
+/* The model's bytes and the forms of its state, which belong together: the same bytes with other forms answer
+ * otherwise, and f16 everywhere is what the bytes alone stand for. */
+static void digest_model(const struct model_file *file, uint64_t forms, uint8_t out[16]) {
     XXH128_hash_t all = {0, 0};
     for (uint32_t i = 0; i < model_file_shards(file); i++) {
         size_t n;
@@ -31,6 +35,7 @@ static void digest_model(const struct model_file *file, uint8_t out[16]) {
         all = XXH3_128bits(&chain, sizeof(chain));
     }
     model_file_release(file);
+    if (forms) all = XXH3_128bits_withSeed(&all, sizeof(all), forms);
     put(out, all);
 }
 
@@ -50,7 +55,7 @@ void identity_of(const struct cohort_engine *e, struct disk_identity *out) {
     const struct program *program = model_program(e->model->built);
     *out = (struct disk_identity){
         .numerics = NUMERICS_VERSION, .page_layout = backend_page_layout_version(), .groups = program->n_groups};
-    digest_model(e->model->file, out->model);
+    digest_model(e->model->file, forms_digest(program), out->model);
     digest_tokenizer(e->model->tokenizer, out->tokenizer);
     for (uint32_t g = 0; g < program->n_groups; g++) {
         out->window[g] = state_shape(&program->groups[g]).window;

@@ -167,6 +167,7 @@ struct drained {
 struct cohort_engine {
     cohort_model *model;
     cohort_engine_options options; /* effective */
+    cohort_layer_forms layer_forms[COHORT_LAYER_FORMS_MAX];
     struct pages *pages;
     struct state *state;
     struct tenants *tenants;

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "engine/budget.h"
+#include "engine/forms.h"
 #include "engine/internal.h"
 
 enum { REPORT_BYTES_MAX = 64 << 10 };
@@ -43,12 +44,13 @@ static uint64_t books_bytes(const struct cohort_engine *e, const struct state_pl
 }
 
 static int needs_take(struct cohort_engine *e, struct needs *out, cohort_error *err) {
-    const struct program *program = model_program(e->model->built);
     int code = engine_make_effective(e, err);
+    if (!code) code = forms_take(e, err);
     if (code) return code;
     out->model = anonymous_bytes();
-    code = budget_plan(program, &e->options, &out->state, err);
     uint32_t tokens = e->options.batch_tokens;
+    const struct program *program = model_program(e->model->built); /* in the forms just taken */
+    code = budget_plan(program, &e->options, &out->state, err);
     if (!code) code = backend_measure(e->model->backend, program, tokens, e->options.rows, tokens, &out->backend, err);
     if (code) return code;
     out->books = books_bytes(e, &out->state);
@@ -144,8 +146,8 @@ int cohort_plan(cohort_model *model, const cohort_engine_options *options, int j
     struct needs needs = {0};
     struct buf b = {.max = REPORT_BYTES_MAX};
     int code = needs_take(e, &needs, err);
-    const struct program *program = model_program(model->built);
-    if (!code && (json ? report_json : report_text)(&b, e, program, &needs) != 0) /* a code would name no reason */
+    if (!code && (json ? report_json : report_text)(&b, e, model_program(model->built), &needs) !=
+                     0) /* a code would name no reason */
         code = err_set(err, COHORT_E_MEMORY, NULL, "no memory for a plan");
     mem_free(e);
     if (code) {

@@ -95,7 +95,7 @@ void cohort_model_get_info(const cohort_model *m, cohort_model_info *out) {
     out->cpu = backend_level(m->backend);
     out->threads = backend_threads(m->backend);
     out->parameters = model_parameters(m->built);
-    out->context_trained = model_program(m->built)->context_trained;
+    out->context_trained = spec->context_trained;
     out->layers = spec->n_layers;
     out->embedding_width = spec->width;
 }

@@ -12,6 +12,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "model/rope.h"
@@ -42,6 +43,7 @@ enum role {
 
 struct emitter {
     const struct model_spec *spec;
+    const struct state_forms *forms;
     struct program *p;
     cohort_error *err;
     int rc; /* first failure; what is emitted after it is never used */
@@ -124,30 +126,102 @@ static int16_t select_rows(struct emitter *e, enum role role, int16_t src) {
 
 /* ---- Layers ---- */
 
-/* The group of layers like this one. */
-static uint32_t group_of(struct emitter *e, const struct program_group *like) {
+/* A new group of layers like this one. */
+static uint32_t group_add(struct emitter *e, const struct program_group *like) {
     struct program *p = e->p;
-    for (uint32_t i = 0; i < p->n_groups; i++) {
-        const struct program_group *g = &p->groups[i];
-        if (g->kind == like->kind && g->window == like->window && g->kv_heads == like->kv_heads &&
-            g->key_width == like->key_width && g->value_width == like->value_width && g->floats == like->floats)
-            return i;
-    }
     if (p->n_groups == PROGRAM_GROUPS_MAX) {
         if (!e->rc)
-            e->rc =
-                err_set(e->err, COHORT_E_UNSUPPORTED, NULL,
-                        "the layers have more than %d kinds of state (window, key/value heads)", PROGRAM_GROUPS_MAX);
+            e->rc = err_set(e->err, COHORT_E_UNSUPPORTED, NULL,
+                            "the layers have more than %d kinds of state (window, key/value heads, forms)",
+                            PROGRAM_GROUPS_MAX);
         return 0;
     }
     p->groups[p->n_groups] = *like;
     return p->n_groups++;
 }
 
-/* A layer that keeps state; returns its index. */
-static uint32_t layer_add(struct emitter *e, const struct program_group *like) {
+/* The groups of a layer: those of an earlier one of the same kind, or new ones. */
+static struct program_layer groups_of(struct emitter *e, const struct spec_attention *a, struct layer_forms forms) {
+    struct program_group group = {.window = a->window,
+                                  .kv_heads = a->kv_heads,
+                                  .key_width = a->key_width,
+                                  .value_width = a->value_width,
+                                  .key_form = forms.key,
+                                  .value_form = forms.value};
     struct program *p = e->p;
-    uint32_t group = group_of(e, like);
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        struct program_layer l = p->layers[i];
+        const struct program_group *g = &p->groups[l.late >= 0 ? (uint32_t)l.late : l.group];
+        if (g->kind == GROUP_ATTENTION && g->window == a->window && g->kv_heads == a->kv_heads &&
+            g->key_width == a->key_width && g->value_width == a->value_width && g->key_form == forms.key &&
+            g->value_form == forms.value)
+            return (struct program_layer){.group = l.group, .late = l.late};
+    }
+    uint32_t after = forms.key != FORM_F16 || forms.value != FORM_F16 ? e->forms->after : 0;
+    if (after == 0) return (struct program_layer){.group = group_add(e, &group), .late = -1};
+    struct program_group first = group;
+    first.key_form = first.value_form = FORM_F16;
+    first.end = group.begin = after;
+    uint32_t early = group_add(e, &first);
+    return (struct program_layer){.group = early, .late = (int32_t)group_add(e, &group)};
+}
+
+/* The column that is rotated by position together with column d; d itself: none. */
+static uint32_t partner(const struct spec_rope *rope, uint32_t d) {
+    if (d >= 2 * rope->pairs) return d;
+    if (rope->interleaved) return d ^ 1;
+    return d < rope->pairs ? d + rope->pairs : d - rope->pairs;
+}
+
+static double pair_energy(const struct file_tensor *norm, uint32_t d, uint32_t other) {
+    float w, v;
+    memcpy(&w, (const char *)norm->data + d * sizeof w, sizeof w);
+    memcpy(&v, (const char *)norm->data + other * sizeof v, sizeof v);
+    return (double)w * (double)w + (double)v * (double)v;
+}
+
+/* docs/NUMERICS.md, State: as the weights of the norms tell how large a column is in queries and in keys. */
+static float balance_of(double query, double key) {
+    double ratio = query / key;
+    if (!(ratio >= 0x1p-32 && ratio <= 0x1p32)) return 1;
+    float power = 1;
+    for (; ratio >= 4; ratio /= 16) power *= 2;
+    for (; ratio < 0.25; ratio *= 16) power /= 2;
+    return power;
+}
+
+static float *balance_make(struct emitter *e, const struct spec_attention *a) {
+    uint32_t width = a->key_width;
+    const struct file_tensor *query = a->query_norm, *key = a->key_norm;
+    if (!query || !key || query->dims[0] != width || key->dims[0] != width) return NULL;
+    if ((enum dtype)query->type != DTYPE_F32 || (enum dtype)key->type != DTYPE_F32) return NULL;
+    float *out = mem_alloc(width, sizeof *out);
+    if (!out && !e->rc) e->rc = err_set(e->err, COHORT_E_MEMORY, NULL, "no memory for a layer's balance");
+    for (uint32_t d = 0; out && d < width; d++) {
+        uint32_t other = partner(&e->spec->ropes[a->rope], d);
+        out[d] = balance_of(pair_energy(query, d, other), pair_energy(key, d, other));
+    }
+    return out;
+}
+
+static uint32_t attention_layer(struct emitter *e, const struct spec_attention *a) {
+    struct program *p = e->p;
+    struct layer_forms forms = e->forms ? e->forms->layer[p->n_layers] : (struct layer_forms){FORM_F16, FORM_F16};
+    struct program_layer l = groups_of(e, a, forms);
+    l.slot = p->groups[l.group].layers++;
+    if (l.late >= 0) p->groups[l.late].layers++;
+    l.balance = forms.key == FORM_Q4 ? balance_make(e, a) : NULL;
+    p->layers[p->n_layers] = l;
+    return p->n_layers++;
+}
+
+/* A layer with a recurrent state of so many floats; returns its index. */
+static uint32_t recurrent_layer(struct emitter *e, uint32_t floats) {
+    struct program *p = e->p;
+    uint32_t group = 0;
+    while (group < p->n_groups && (p->groups[group].kind != GROUP_RECURRENT || p->groups[group].floats != floats))
+        group++;
+    if (group == p->n_groups) group = group_add(e, &(struct program_group){.kind = GROUP_RECURRENT, .floats = floats});
     p->layers[p->n_layers] = (struct program_layer){.group = group, .slot = p->groups[group].layers++, .late = -1};
     return p->n_layers++;
 }
@@ -216,9 +290,7 @@ static int16_t attention(struct emitter *e, const struct spec_attention *a, int1
     op->width = a->key_width;
     op->heads = a->heads;
     op->kv_heads = a->kv_heads;
-    op->layer = layer_add(
-        e, &(struct program_group){
-               .window = a->window, .kv_heads = a->kv_heads, .key_width = a->key_width, .value_width = a->value_width});
+    op->layer = attention_layer(e, a);
     op->scale = a->scale;
     op->softcap = a->softcap;
     if (gate >= 0) glu(e, mixed, ACT_SIGMOID, gate, mixed);
@@ -263,8 +335,7 @@ static int16_t gated_delta(struct emitter *e, const struct spec_gated_delta *d, 
     matmul(e, gate, wanted ? select_rows(e, WANTED_H, h) : h, &d->gate);
 
     uint32_t tail = (d->taps - 1) * columns;
-    uint32_t layer =
-        layer_add(e, &(struct program_group){.kind = GROUP_RECURRENT, .floats = tail + values * d->key_width});
+    uint32_t layer = recurrent_layer(e, tail + values * d->key_width);
     convolve(e, convolved, in, d->conv, ACT_SILU, layer);
     l2_norm(e, view(e, QUERY, keys, convolved, 0), d->key_width, (float)(1 / sqrt((double)d->key_width)));
     l2_norm(e, view(e, KEY, keys, convolved, keys), d->key_width, 1);
@@ -291,7 +362,7 @@ static int16_t short_conv(struct emitter *e, const struct spec_short_conv *c, in
     int16_t x = view(e, VALUE, width, in, 2 * width);
     matmul(e, in, h, &c->in);
     glu(e, x, ACT_NONE, before, x);
-    uint32_t layer = layer_add(e, &(struct program_group){.kind = GROUP_RECURRENT, .floats = (c->taps - 1) * width});
+    uint32_t layer = recurrent_layer(e, (c->taps - 1) * width);
     convolve(e, mixed, x, c->conv, ACT_NONE, layer);
     if (wanted) {
         mixed = select_rows(e, WANTED_MIXED, mixed);
@@ -371,7 +442,8 @@ static void forward(struct emitter *e) {
     op->softcap = spec->logits_cap;
 }
 
-int emit_program(const struct model_spec *spec, struct program *out, cohort_error *err) {
+int emit_program(const struct model_spec *spec, const struct state_forms *forms, struct program *out,
+                 cohort_error *err) {
     size_t n = spec->n_layers;
     _Static_assert(PROGRAM_LAYERS_MAX * OPS_PER_LAYER + OTHERS <= PROGRAM_OPS_MAX, "a program of all layers fits");
     out->vocab = spec->vocab;
@@ -387,7 +459,7 @@ int emit_program(const struct model_spec *spec, struct program *out, cohort_erro
         int rc = rope_make(&spec->ropes[i], &out->ropes[i], err);
         if (rc) return rc;
     }
-    struct emitter e = {.spec = spec, .p = out, .err = err};
+    struct emitter e = {.spec = spec, .forms = forms, .p = out, .err = err};
     forward(&e);
     assert(out->n_ops <= n * OPS_PER_LAYER + OTHERS && out->n_tensors <= n * TENSORS_PER_LAYER + OTHERS);
     return e.rc;
@@ -395,6 +467,7 @@ int emit_program(const struct model_spec *spec, struct program *out, cohort_erro
 
 void emit_free(struct program *program) {
     for (uint32_t i = 0; i < program->n_ropes; i++) mem_free(program->ropes[i].frequency);
+    for (uint32_t i = 0; i < program->n_layers; i++) mem_free(program->layers[i].balance);
     mem_free(program->ops);
     mem_free(program->tensors);
     mem_free(program->layers);

@@ -1,5 +1,5 @@
 /* From a model file to a program: family, keys, tensors, emission. Built once by the thread that opens the model, then
- * immutable. */
+ * immutable, but for the program, which is the engine's. */
 #include "model/model.h"
 
 #include <stdio.h>
@@ -44,7 +44,7 @@ static int build(struct model *m, const struct model_file *file, uint32_t vocab,
     m->spec.vocab = vocab;
     rc = keys_read(&keys, family, &m->spec);
     if (!rc) rc = tensors_read(file, family, &m->spec, &m->parameters, err);
-    return rc ? rc : emit_program(&m->spec, &m->program, err);
+    return rc ? rc : emit_program(&m->spec, NULL, &m->program, err);
 }
 
 int model_build(const struct model_file *file, uint32_t vocab, struct model **out, cohort_error *err) {
@@ -57,6 +57,18 @@ int model_build(const struct model_file *file, uint32_t vocab, struct model **ou
         return rc;
     }
     *out = m;
+    return 0;
+}
+
+int model_set_forms(struct model *m, const struct state_forms *forms, cohort_error *err) {
+    struct program program = {0};
+    int rc = emit_program(&m->spec, forms, &program, err);
+    if (rc) {
+        emit_free(&program);
+        return rc;
+    }
+    emit_free(&m->program);
+    m->program = program;
     return 0;
 }
 

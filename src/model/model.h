@@ -7,6 +7,7 @@
 #include "backend/program.h"
 #include "base/err.h"
 #include "format/gguf.h"
+#include "model/forms.h"
 
 struct model;
 
@@ -15,6 +16,11 @@ struct model;
  * tokenizer's size: the token embedding must have at least that many rows. */
 int model_build(const struct model_file *file, uint32_t vocab, struct model **out, cohort_error *err);
 void model_free(struct model *m);
+
+/* Emits the program anew, with state in these forms (it begins with f16 everywhere). Only whoever runs the model's
+ * engine may call it, before anyone looks at the program. E_UNSUPPORTED: so many kinds of state are not possible; the
+ * program stays as it was. */
+int model_set_forms(struct model *m, const struct state_forms *forms, cohort_error *err);
 
 const struct program *model_program(const struct model *m);
 const struct model_spec *model_get_spec(const struct model *m);

@@ -13,7 +13,7 @@
 #include "kernel_check.h"
 #include "vector_levels.h"
 
-enum { PAGE = 32, PAGES_MAX = 12 };
+enum { PAGES_MAX = 12 };
 
 static struct vector_level levels[VECTOR_LEVELS_MAX];
 static int n_levels;
@@ -22,9 +22,11 @@ static int n_levels;
 struct scene {
     uint32_t tokens, heads, key_width, value_width, pos, window;
     float scale, softcap;
-    uint32_t table[PAGES_MAX];
-    size_t page_bytes, arena_bytes, q_floats, q_stride, out_stride;
-    char *arena;
+    enum state_form key_form[2], value_form[2]; /* before page `split`, and from it on */
+    uint32_t split;                             /* 0: all pages are of the first forms */
+    uint32_t table[2][PAGES_MAX];
+    size_t page_bytes[2], arena_bytes[2], q_floats, q_stride, out_stride;
+    char *arena[2];
     float *q;
 };
 
@@ -32,25 +34,43 @@ static uint32_t first_visible(const struct scene *c, uint32_t pos) {
     return c->window && pos >= c->window ? pos - c->window + 1 : 0;
 }
 
+static struct page_shape shape_of(const struct scene *c, int late) {
+    return (struct page_shape){c->key_width, c->value_width, c->key_form[late], c->value_form[late]};
+}
+
+static int is_late(const struct scene *c, uint32_t pos) { return c->split && pos / PAGE >= c->split; }
+
+static char *page_of(const struct scene *c, uint32_t pos) {
+    int late = is_late(c, pos);
+    return c->arena[late] + c->table[late][pos / PAGE] * c->page_bytes[late];
+}
+
+static void scene_store(const struct scene *c, uint32_t pos, const float *key, const float *value) {
+    struct page_shape shape = shape_of(c, is_late(c, pos));
+    levels[0].k.store(&shape, page_of(c, pos), pos % PAGE, key, value);
+}
+
 /* Garbage everywhere first: pages that no token may read, and slots behind the last token, hold NaN. */
 static void scene_make(struct scene *c, enum check_numbers kind) {
-    size_t slice = 64 * ((size_t)c->key_width + c->value_width);
-    c->page_bytes = slice + 128;
-    c->arena_bytes = c->page_bytes * PAGES_MAX;
-    c->arena = check_alloc(c->arena_bytes);
-    memset(c->arena, 0xff, c->arena_bytes);
     uint32_t offset = check_below(PAGES_MAX), last = c->pos + c->tokens - 1;
     assert_true(last < PAGE * PAGES_MAX);
-    for (uint32_t b = 0; b < PAGES_MAX; b++) {
-        c->table[b] = (b * 5 + offset) % PAGES_MAX;
-        if (b < first_visible(c, c->pos) / PAGE || b > last / PAGE) c->table[b] = UINT32_MAX;
+    for (int late = 0; late < 2; late++) {
+        struct page_shape shape = shape_of(c, late);
+        c->page_bytes[late] = page_slice_bytes(&shape) + 128;
+        c->arena_bytes[late] = c->page_bytes[late] * PAGES_MAX;
+        c->arena[late] = check_alloc(c->arena_bytes[late]);
+        memset(c->arena[late], 0xff, c->arena_bytes[late]);
+        for (uint32_t b = 0; b < PAGES_MAX; b++) {
+            c->table[late][b] = (b * 5 + offset + (uint32_t)late) % PAGES_MAX;
+            if (b < first_visible(c, c->pos) / PAGE || b > last / PAGE || late != is_late(c, b * PAGE))
+                c->table[late][b] = UINT32_MAX;
+        }
     }
     float key[300], value[300];
     for (uint32_t p = first_visible(c, c->pos); p <= last; p++) {
         check_fill(key, c->key_width, kind);
         check_fill(value, c->value_width, kind);
-        levels[0].k.store(c->arena + c->table[p / PAGE] * c->page_bytes, p % PAGE, key, c->key_width, value,
-                          c->value_width);
+        scene_store(c, p, key, value);
     }
     c->q_stride = (size_t)c->heads * c->key_width + check_below(9);
     c->out_stride = (size_t)c->heads * c->value_width + check_below(9);
@@ -60,7 +80,7 @@ static void scene_make(struct scene *c, enum check_numbers kind) {
 }
 
 static void scene_free(struct scene *c) {
-    check_free(c->arena, c->arena_bytes);
+    for (int late = 0; late < 2; late++) check_free(c->arena[late], c->arena_bytes[late]);
     check_free(c->q, c->q_floats * sizeof *c->q);
 }
 
@@ -81,10 +101,11 @@ static void scene_run(const struct scene *c, const struct kernels *k, uint32_t t
                             .softcap = c->softcap,
                             .pos = c->pos + token,
                             .window = c->window,
-                            .table = c->table,
-                            .arena = c->arena,
-                            .page_bytes = c->page_bytes,
+                            .late = c->split ? c->split : UINT32_MAX,
                             .scratch = scratch};
+    for (int late = 0; late < 2; late++)
+        a.pages[late] = (struct attend_pages){c->table[late], c->arena[late], c->page_bytes[late], c->key_form[late],
+                                              c->value_form[late]};
     k->attend(&a);
     check_free(scratch, scratch_bytes);
 }
@@ -102,13 +123,15 @@ static float *new_out(const struct scene *c) {
 static void compare(const struct scene *c, const char *what, const float *want, float *got) {
     char message[128];
     if (!check_same(want, got, out_floats(c), message))
-        fail_msg("%s: %u tokens at %u, window %u, %u heads of %u and %u, softcap %g: %s", what, c->tokens, c->pos,
-                 c->window, c->heads, c->key_width, c->value_width, (double)c->softcap, message);
+        fail_msg(
+            "%s: %u tokens at %u, window %u, %u heads of %u and %u, softcap %g, forms %d %d, from page %u %d %d: %s",
+            what, c->tokens, c->pos, c->window, c->heads, c->key_width, c->value_width, (double)c->softcap,
+            c->key_form[0], c->value_form[0], c->split, c->key_form[1], c->value_form[1], message);
     check_free(got, out_floats(c) * sizeof *got);
 }
 
 /* Every level, whole and one query at a time, against the reference. */
-static void scene_check(struct scene *c, enum check_numbers kind) {
+static void scene_check_form(struct scene *c, enum check_numbers kind) {
     scene_make(c, kind);
     float *want = new_out(c);
     scene_run(c, &levels[0].k, 0, c->tokens, 0, c->heads, want);
@@ -133,6 +156,17 @@ static void scene_check(struct scene *c, enum check_numbers kind) {
     }
     check_free(want, out_floats(c) * sizeof *want);
     scene_free(c);
+}
+
+/* As halves, then in some other form. */
+static void scene_check(struct scene *c, enum check_numbers kind) {
+    scene_check_form(c, kind);
+    for (int late = 0; late < 2; late++) {
+        c->key_form[late] = check_below(3);
+        c->value_form[late] = check_below(3);
+    }
+    c->split = check_below(3);
+    scene_check_form(c, kind);
 }
 
 static void test_every_position(void **s) {
@@ -209,8 +243,8 @@ static void test_extremes(void **s) {
 static void test_every_half(void **s) {
     struct scene c = {.tokens = 1, .heads = 1, .key_width = 1, .value_width = 64, .scale = 1};
     scene_make(&c, CHECK_PLAIN);
-    c.table[0] = 0;
-    uint16_t *page = (uint16_t *)(void *)c.arena;
+    c.table[0][0] = 0;
+    uint16_t *page = (uint16_t *)(void *)c.arena[0];
     memset(page, 0, 64);
     for (uint32_t first = 0; first < 0x10000; first += 64) {
         float want[64];
@@ -228,12 +262,13 @@ static void test_every_half(void **s) {
 }
 
 /* A bad number in one position is seen by the queries that see the position and by no other. */
-static void test_bad_key_stays_inside(void **s) {
+static void check_bad_key(enum state_form form) {
     struct scene c = {.tokens = 8, .heads = 2, .key_width = 4, .value_width = 20, .pos = 60, .window = 5, .scale = 1};
+    c.key_form[0] = c.value_form[0] = form;
     scene_make(&c, CHECK_PLAIN);
     float bad[20];
     for (int i = 0; i < 20; i++) bad[i] = NAN;
-    levels[0].k.store(c.arena + c.table[62 / PAGE] * c.page_bytes, 62 % PAGE, bad, 4, bad, 20);
+    scene_store(&c, 62, bad, bad);
     for (int l = 0; l < n_levels; l++) {
         float *got = new_out(&c);
         scene_run(&c, &levels[l].k, 0, 8, 0, 2, got);
@@ -244,12 +279,18 @@ static void test_bad_key_stays_inside(void **s) {
     scene_free(&c);
 }
 
+static void test_bad_key_stays_inside(void **s) {
+    check_bad_key(FORM_F16);
+    check_bad_key(FORM_Q8);
+    check_bad_key(FORM_Q4);
+}
+
 /* The plain definition, in double: softmax over the visible positions, then the weighted mean of the values. */
 static void naive(const struct scene *c, uint32_t t, uint32_t h, double *out) {
     double weights[PAGE * PAGES_MAX], sum = 0, max = -INFINITY;
     uint32_t last = c->pos + t, first = first_visible(c, last);
     for (uint32_t p = first; p <= last; p++) {
-        const uint16_t *keys = (const uint16_t *)(const void *)(c->arena + c->table[p / PAGE] * c->page_bytes);
+        const uint16_t *keys = (const uint16_t *)(const void *)page_of(c, p);
         double score = 0;
         for (uint32_t d = 0; d < c->key_width; d++)
             score +=
@@ -263,7 +304,7 @@ static void naive(const struct scene *c, uint32_t t, uint32_t h, double *out) {
     for (uint32_t d = 0; d < c->value_width; d++) {
         out[d] = 0;
         for (uint32_t p = first; p <= last; p++) {
-            const uint16_t *keys = (const uint16_t *)(const void *)(c->arena + c->table[p / PAGE] * c->page_bytes);
+            const uint16_t *keys = (const uint16_t *)(const void *)page_of(c, p);
             out[d] +=
                 weights[p] / sum * (double)half_to_float(keys[c->key_width * PAGE + p % PAGE * c->value_width + d]);
         }

@@ -272,20 +272,24 @@ static void test_at_least(void **s) {
     }
 }
 
-/* Stores x at every slot and compares the whole page, so that nothing else changes. */
+/* Stores at one slot in every form and compares the whole page, so that nothing else changes. */
 static void check_store(const float *key, uint32_t key_width, const float *value, uint32_t value_width, uint32_t slot) {
-    size_t bytes = 64 * ((size_t)key_width + value_width);
-    unsigned char *want = check_alloc(bytes), *got = check_alloc(bytes);
-    memset(want, 0x5a, bytes);
-    levels[0].k.store(want, slot, key, key_width, value, value_width);
-    for (int l = 1; l < n_levels; l++) {
-        memset(got, 0x5a, bytes);
-        levels[l].k.store(got, slot, key, key_width, value, value_width);
-        if (memcmp(want, got, bytes) != 0)
-            fail_msg("store, %s, widths %u %u, slot %u", levels[l].name, key_width, value_width, slot);
+    for (int form = 0; form < 9; form++) {
+        struct page_shape shape = {key_width, value_width, form / 3, form % 3};
+        size_t bytes = page_slice_bytes(&shape);
+        unsigned char *want = check_alloc(bytes), *got = check_alloc(bytes);
+        memset(want, 0x5a, bytes);
+        levels[0].k.store(&shape, want, slot, key, value);
+        for (int l = 1; l < n_levels; l++) {
+            memset(got, 0x5a, bytes);
+            levels[l].k.store(&shape, got, slot, key, value);
+            if (memcmp(want, got, bytes) != 0)
+                fail_msg("store, %s, widths %u %u, slot %u, forms %d %d", levels[l].name, key_width, value_width, slot,
+                         form / 3, form % 3);
+        }
+        check_free(want, bytes);
+        check_free(got, bytes);
     }
-    check_free(want, bytes);
-    check_free(got, bytes);
 }
 
 static void test_store(void **s) {
@@ -343,10 +347,11 @@ static void test_store_known(void **s) {
                  {1 + 0x1p-11f, 0x3c00},
                  {1 + 0x1.8p-10f, 0x3c02},
                  {0x1p-149f, 0}};
+    static const struct page_shape one = {1, 1, FORM_F16, FORM_F16};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         for (int l = 0; l < n_levels; l++) {
             uint16_t page[64] = {0};
-            levels[l].k.store(page, 3, &known[i].x, 1, &known[i].x, 1);
+            levels[l].k.store(&one, page, 3, &known[i].x, &known[i].x);
             assert_int_equal(page[3], known[i].half);
             assert_int_equal(page[32 + 3], known[i].half);
         }
@@ -354,7 +359,7 @@ static void test_store_known(void **s) {
     for (int l = 0; l < n_levels; l++) { /* a signalling NaN becomes quiet and keeps its payload's head */
         uint16_t page[64] = {0};
         float nan = check_from_bits(0xff82a000);
-        levels[l].k.store(page, 0, &nan, 1, &nan, 1);
+        levels[l].k.store(&one, page, 0, &nan, &nan);
         assert_int_equal(page[32], 0xfe15);
     }
 }

@@ -9,7 +9,7 @@
 #include "base/fmath.h"
 #include "base/rng.h"
 
-enum { WIDTH = 64, HEADS = 4, HEAD_WIDTH = 32, FF = 96, LAYERS = 3, PAGE = BACKEND_PAGE_TOKENS };
+enum { WIDTH = 64, HEADS = 4, HEAD_WIDTH = 32, FF = 96, LAYERS = 3 };
 
 /* ---- Building ---- */
 
@@ -386,14 +386,25 @@ static void plain_matmul(struct plain *e, const struct op *op, float *y) {
     for (uint32_t i = 0; i < w->rows; i++) y[i] += ((const float *)e->p->tensors[op->bias].data)[i];
 }
 
-static void plain_attend(struct plain *e, const struct op *op, uint32_t pos) {
-    uint32_t group = e->p->layers[op->layer].group, heads = op->heads / op->kv_heads;
+/* Pages of a layer and kv head in a group. */
+static struct attend_pages plain_pages(const struct plain *e, uint32_t group, const struct op *op, uint32_t kv) {
     const struct program_group *g = &e->p->groups[group];
-    size_t slice = (size_t)(g->key_width + g->value_width) * PAGE * 2, page_bytes = slice * g->layers * g->kv_heads;
+    size_t page_bytes = backend_page_bytes(g), slice = page_bytes / (g->layers * g->kv_heads);
+    return (struct attend_pages){e->table, e->arena[group] + (e->p->layers[op->layer].slot * op->kv_heads + kv) * slice,
+                                 page_bytes, g->key_form, g->value_form};
+}
+
+static void plain_attend(struct plain *e, const struct op *op, uint32_t pos) {
+    const struct program_layer *layer = &e->p->layers[op->layer];
+    uint32_t heads = op->heads / op->kv_heads;
+    const struct program_group *g = &e->p->groups[layer->group];
     for (uint32_t kv = 0; kv < op->kv_heads; kv++) {
-        char *arena = e->arena[group] + (e->p->layers[op->layer].slot * op->kv_heads + kv) * slice;
-        e->k.store(arena + pos / PAGE * page_bytes, pos % PAGE, plain_reg(e, op->b) + kv * g->key_width, g->key_width,
-                   plain_reg(e, op->c) + kv * g->value_width, g->value_width);
+        struct attend_pages pages[2] = {plain_pages(e, layer->group, op, kv)};
+        if (layer->late >= 0) pages[1] = plain_pages(e, (uint32_t)layer->late, op, kv);
+        const struct attend_pages *to = &pages[layer->late >= 0 && pos >= g->end];
+        struct page_shape shape = {g->key_width, g->value_width, to->key_form, to->value_form};
+        e->k.store(&shape, (char *)to->arena + pos / PAGE * to->page_bytes, pos % PAGE,
+                   plain_reg(e, op->b) + kv * g->key_width, plain_reg(e, op->c) + kv * g->value_width);
         for (uint32_t h = kv * heads; h < (kv + 1) * heads; h++) {
             float scratch[8192];
             assert(attend_scratch_floats(1, g->key_width) <= 8192);
@@ -407,9 +418,8 @@ static void plain_attend(struct plain *e, const struct op *op, uint32_t pos) {
                                     .softcap = op->softcap,
                                     .pos = pos,
                                     .window = g->window,
-                                    .table = e->table,
-                                    .arena = arena,
-                                    .page_bytes = page_bytes,
+                                    .pages = {pages[0], pages[1]},
+                                    .late = layer->late >= 0 ? g->end / PAGE : UINT32_MAX,
                                     .scratch = scratch};
             e->k.attend(&a);
         }

@@ -7,6 +7,7 @@
 #define BACKEND_CPU_ATTEND_LANES_H
 
 #include "backend/cpu/attend_ref.h"
+#include "backend/cpu/codes.h"
 #include "backend/cpu/kernels.h"
 
 enum {
@@ -29,19 +30,21 @@ struct view {
 /* A call's state: parts of the caller's scratch, indexed by row. */
 struct attention {
     const struct attend_args *args;
-    float *q;             /* [row][key_width], scaled */
-    float *weights;       /* [row][PAGE]: scores, then their exponentials */
-    float *max, *sum;     /* [row]: over the pages so far */
-    float *page_sum;      /* [row]: of the page at hand */
-    float *old, *page;    /* [row]: factors of what was so far and of the page at hand; `page` is its maximum first */
-    const uint16_t *next; /* keys of the page after it */
+    float *q;          /* [row][key_width], scaled */
+    float *rotated;    /* the same, rotated, if any page asks for it */
+    float *weights;    /* [row][PAGE]: scores, then their exponentials */
+    float *max, *sum;  /* [row]: over the pages so far */
+    float *page_sum;   /* [row]: of the page at hand */
+    float *old, *page; /* [row]: factors of what was so far and of the page at hand; `page` is its maximum first */
+    const char *next;  /* the page after it */
     struct view views[ATTEND_TOKENS];
 };
 
 /* Scores of at least the keys low .. high. While it works it asks for the page's values, which lie behind the keys; the
  * values' tiles ask for the next keys. */
-LANES_INLINE void score_tile(const int rows, const int wide, const uint16_t *keys, const float *q, uint32_t width,
+LANES_INLINE void score_tile(const int rows, const int wide, const char *page, const float *q, uint32_t width,
                              float *scores, uint32_t low, uint32_t high) {
+    const uint16_t *keys = (const uint16_t *)(const void *)page;
     const uint16_t *ahead = keys + (size_t)width * PAGE;
     const uint32_t step = 16 * (uint32_t)wide;
     for (uint32_t part = low / step * step; part <= high; part += step) {
@@ -68,7 +71,7 @@ struct value_rows {
     const float *weights;    /* [row][PAGE] */
     const float *old, *page; /* [row]: factors of what the output holds and of this page */
     float *out[TILE_ROWS];
-    const uint16_t *ahead; /* what to ask memory for meanwhile: as much as is read of the values */
+    const char *ahead; /* what to ask memory for meanwhile: as much as is read of the values */
 };
 
 /* The sums of 16 * wide columns of a page's values, `stride` apart from key to key. Pointers walk, so that each row's
@@ -88,11 +91,9 @@ LANES_INLINE void weigh_values(const int rows, const int wide, const uint16_t *v
     }
 }
 
-/* 16 * wide columns of the output from `column` on. */
-LANES_INLINE void value_columns(const int rows, const int wide, const uint16_t *values, uint32_t width,
-                                const struct view *view, const struct value_rows *v, size_t column) {
-    lanes sums[TILE_SUMS];
-    weigh_values(rows, wide, values + column, width, view, v->weights, v->ahead + column * PAGE, sums);
+/* A page's sums join 16 * wide columns of the output. */
+LANES_INLINE void join_columns(const int rows, const int wide, const struct view *view, const struct value_rows *v,
+                               size_t column, const lanes *sums) {
     for (int r = 0; r < rows; r++) {
         lanes old = lanes_splat(v->old[r]), page = lanes_splat(v->page[r]);
         for (int l = 0; l < wide; l++) {
@@ -103,14 +104,9 @@ LANES_INLINE void value_columns(const int rows, const int wide, const uint16_t *
     }
 }
 
-/* The last columns of a width that is no multiple of 16. */
-LANES_INLINE void value_rest(const int rows, const uint16_t *values, uint32_t width, const struct view *view,
-                             const struct value_rows *v, size_t column, int count) {
-    lanes sums[TILE_SUMS];
-    uint16_t block[PAGE * 16] = {0};
-    for (uint32_t j = view->low; j <= view->high; j++)
-        memcpy(block + 16 * j, values + column + (size_t)j * width, sizeof(uint16_t) * (size_t)count);
-    weigh_values(rows, 1, block, 16, view, v->weights, v->ahead + column * PAGE, sums);
+/* The same for fewer than sixteen columns. */
+LANES_INLINE void join_last(const int rows, const struct view *view, const struct value_rows *v, size_t column,
+                            int count, const lanes *sums) {
     for (int r = 0; r < rows; r++) {
         float *o = v->out[r] + column;
         lanes x = sums[r], before = lanes_mul(lanes_load_first(o, count), lanes_splat(v->old[r]));
@@ -118,14 +114,37 @@ LANES_INLINE void value_rest(const int rows, const uint16_t *values, uint32_t wi
     }
 }
 
+LANES_INLINE void value_columns(const int rows, const int wide, const uint16_t *values, uint32_t width,
+                                const struct view *view, const struct value_rows *v, size_t column) {
+    lanes sums[TILE_SUMS];
+    const uint16_t *ahead = (const uint16_t *)(const void *)v->ahead;
+    weigh_values(rows, wide, values + column, width, view, v->weights, ahead + column * PAGE, sums);
+    join_columns(rows, wide, view, v, column, sums);
+}
+
+/* The last columns of a width that is no multiple of 16. */
+LANES_INLINE void value_rest(const int rows, const uint16_t *values, uint32_t width, const struct view *view,
+                             const struct value_rows *v, size_t column, int count) {
+    lanes sums[TILE_SUMS];
+    const uint16_t *ahead = (const uint16_t *)(const void *)v->ahead;
+    uint16_t block[PAGE * 16] = {0};
+    for (uint32_t j = view->low; j <= view->high; j++)
+        memcpy(block + 16 * j, values + column + (size_t)j * width, sizeof(uint16_t) * (size_t)count);
+    weigh_values(rows, 1, block, 16, view, v->weights, ahead + column * PAGE, sums);
+    join_last(rows, view, v, column, count, sums);
+}
+
 /* Columns [d, end) of the output. */
-LANES_INLINE void value_tile(const int rows, const int wide, const uint16_t *values, uint32_t width, uint32_t d,
-                             uint32_t end, const struct view *view, const struct value_rows *v) {
+LANES_INLINE void value_tile(const int rows, const int wide, const char *page, uint32_t width, uint32_t d, uint32_t end,
+                             const struct view *view, const struct value_rows *v) {
+    const uint16_t *values = (const uint16_t *)(const void *)page;
     uint32_t step = 16 * (uint32_t)wide;
     for (; end - d >= step; d += step) value_columns(rows, wide, values, width, view, v, d);
     for (; end - d >= 16; d += 16) value_columns(rows, 1, values, width, view, v, d);
     if (d < end) value_rest(rows, values, width, view, v, d, (int)(end - d));
 }
+
+#include "backend/cpu/attend_codes.h"
 
 /* One instance of a tile for every number of rows that the level's registers hold. */
 #define EACH_TILE(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
@@ -134,18 +153,44 @@ LANES_INLINE void value_tile(const int rows, const int wide, const uint16_t *val
     case n:                                                                                                            \
         if (n <= TILE_ROWS) score_tile(n, KEY_LANES(n), keys, q, width, scores, low, high);                            \
         break;
-static void score_rows(uint32_t rows, const uint16_t *keys, const float *q, uint32_t width, float *scores, uint32_t low,
-                       uint32_t high) {
-    switch (rows) { EACH_TILE(SCORE_CASE) }
+#define SCORE_CODES_CASE(n)                                                                                            \
+    case n:                                                                                                            \
+        if (n <= TILE_ROWS) score_codes(form, n, KEY_LANES(n), keys, q, width, scores, low, high);                     \
+        break;
+LANES_INLINE void score_codes_rows(const enum state_form form, uint32_t rows, const char *keys, const float *q,
+                                   uint32_t width, float *scores, uint32_t low, uint32_t high) {
+    switch (rows) { EACH_TILE(SCORE_CODES_CASE) }
+}
+static void score_rows(enum state_form form, uint32_t rows, const char *keys, const float *q, uint32_t width,
+                       float *scores, uint32_t low, uint32_t high) {
+    if (form == FORM_Q8)
+        score_codes_rows(FORM_Q8, rows, keys, q, width, scores, low, high);
+    else if (form == FORM_Q4)
+        score_codes_rows(FORM_Q4, rows, keys, q, width, scores, low, high);
+    else
+        switch (rows) { EACH_TILE(SCORE_CASE) }
 }
 
 #define VALUE_CASE(n)                                                                                                  \
     case n:                                                                                                            \
         if (n <= TILE_ROWS) value_tile(n, VALUE_LANES(n), values, width, d, end, view, v);                             \
         break;
-static void value_rows(uint32_t rows, const uint16_t *values, uint32_t width, uint32_t d, uint32_t end,
-                       const struct view *view, const struct value_rows *v) {
-    switch (rows) { EACH_TILE(VALUE_CASE) }
+#define CODE_CASE(n)                                                                                                   \
+    case n:                                                                                                            \
+        if (n <= TILE_ROWS) code_tile(form, n, VALUE_LANES(n), values, width, d, end, view, v);                        \
+        break;
+LANES_INLINE void code_rows(const enum state_form form, uint32_t rows, const char *values, uint32_t width, uint32_t d,
+                            uint32_t end, const struct view *view, const struct value_rows *v) {
+    switch (rows) { EACH_TILE(CODE_CASE) }
+}
+static void value_rows(enum state_form form, uint32_t rows, const char *values, uint32_t width, uint32_t d,
+                       uint32_t end, const struct view *view, const struct value_rows *v) {
+    if (form == FORM_Q8)
+        code_rows(FORM_Q8, rows, values, width, d, end, view, v);
+    else if (form == FORM_Q4)
+        code_rows(FORM_Q4, rows, values, width, d, end, view, v);
+    else
+        switch (rows) { EACH_TILE(VALUE_CASE) }
 }
 
 /* The next tile's rows when `left` rows are to be divided evenly. */
@@ -155,12 +200,13 @@ static uint32_t tile_rows(uint32_t left) {
 }
 
 /* Scores of what tokens [token, end) see: from the first one's first key to the last one's last. */
-static void scores(struct attention *t, const uint16_t *keys, uint32_t token, uint32_t end) {
+static void scores(struct attention *t, enum state_form form, const char *keys, uint32_t token, uint32_t end) {
+    const float *q = codes_rotated(form) ? t->rotated : t->q;
     uint32_t width = t->args->key_width, row = token * t->args->heads, end_row = end * t->args->heads;
     uint32_t low = t->views[token].low, high = t->views[end - 1].high;
     for (uint32_t n; row < end_row; row += n) {
         n = tile_rows(end_row - row);
-        score_rows(n, keys, t->q + (size_t)row * width, width, t->weights + (size_t)row * PAGE, low, high);
+        score_rows(form, n, keys, q + (size_t)row * width, width, t->weights + (size_t)row * PAGE, low, high);
     }
 }
 
@@ -247,7 +293,7 @@ static float *outputs_next(struct outputs *o, const struct attend_args *a) {
 
 /* The values of a page for tokens [token, end), whose view is the same. All rows take a chunk of columns before the
  * next, so that it stays in the nearest cache. */
-static void join_same(struct attention *t, const uint16_t *values, uint32_t token, uint32_t end) {
+static void join_same(struct attention *t, enum state_form form, const char *values, uint32_t token, uint32_t end) {
     const struct attend_args *a = t->args;
     uint32_t width = a->value_width, end_row = end * a->heads;
     for (uint32_t d = 0; d < width; d += CHUNK) {
@@ -256,17 +302,17 @@ static void join_same(struct attention *t, const uint16_t *values, uint32_t toke
             struct value_rows v = {t->weights + (size_t)row * PAGE, t->old + row, t->page + row, {0}, t->next};
             n = tile_rows(end_row - row);
             for (uint32_t i = 0; i < n; i++) v.out[i] = outputs_next(&out, a);
-            value_rows(n, values, width, d, width - d < CHUNK ? width : d + CHUNK, &t->views[token], &v);
+            value_rows(form, n, values, width, d, width - d < CHUNK ? width : d + CHUNK, &t->views[token], &v);
         }
     }
 }
 
 /* Tokens with the same view go together: all of them in most pages, each alone where windows or the last page end. */
-static void join_values(struct attention *t, const uint16_t *values, uint32_t token, uint32_t end) {
+static void join_values(struct attention *t, enum state_form form, const char *values, uint32_t token, uint32_t end) {
     for (uint32_t same; token < end; token = same) {
         for (same = token + 1; same < end; same++)
             if (memcmp(&t->views[same], &t->views[token], sizeof t->views[0]) != 0) break;
-        join_same(t, values, token, same);
+        join_same(t, form, values, token, same);
     }
 }
 
@@ -275,8 +321,13 @@ static uint32_t first_visible(const struct attend_args *a, uint32_t token) {
     return a->window != 0 && last >= a->window ? last - a->window + 1 : 0;
 }
 
-static const uint16_t *page_keys(const struct attend_args *a, uint32_t block) {
-    return (const uint16_t *)(const void *)(a->arena + a->table[block] * a->page_bytes);
+static const struct attend_pages *pages_at(const struct attend_args *a, uint32_t block) {
+    return &a->pages[block >= a->late];
+}
+
+static const char *page_at(const struct attend_args *a, uint32_t block) {
+    const struct attend_pages *p = pages_at(a, block);
+    return p->arena + p->table[block] * p->page_bytes;
 }
 
 static void take_page(struct attention *t, uint32_t block, uint32_t last_block) {
@@ -288,19 +339,20 @@ static void take_page(struct attention *t, uint32_t block, uint32_t last_block) 
                                       .high = last - base < PAGE ? last - base : PAGE - 1,
                                       .start = first >= base};
     }
-    const uint16_t *keys = page_keys(a, block);
-    t->next = block < last_block ? page_keys(a, block + 1) : keys;
-    const uint16_t *values = keys + (size_t)a->key_width * PAGE;
-    scores(t, keys, token, end);
+    const struct attend_pages *pages = pages_at(a, block);
+    const char *keys = page_at(a, block), *values = keys + page_keys_bytes(pages->key_form, a->key_width);
+    t->next = block < last_block ? page_at(a, block + 1) : keys;
+    scores(t, pages->key_form, keys, token, end);
     find_maxima(t, token, end);
     take_exponentials(t, token, end);
     join_sums(t, token * a->heads, end * a->heads);
-    join_values(t, values, token, end);
+    join_values(t, pages->value_form, values, token, end);
 }
 
 static void attend(const struct attend_args *a) {
     uint32_t rows = a->tokens * a->heads, width = a->key_width, padded = rows + ATTEND_ROWS_BEHIND;
-    struct attention t = {.args = a, .q = a->scratch, .weights = a->scratch + (size_t)rows * width};
+    struct attention t = {.args = a, .q = a->scratch, .rotated = a->scratch + (size_t)rows * width};
+    t.weights = t.rotated + (size_t)rows * width;
     t.max = t.weights + (size_t)rows * PAGE;
     t.sum = t.max + padded;
     t.page_sum = t.sum + padded;
@@ -312,8 +364,12 @@ static void attend(const struct attend_args *a) {
         const float *q = a->q + token * a->q_stride;
         OVER_LANES(t.q + (size_t)token * a->heads * width, q, q, a->heads * width, lanes_mul(v, scale));
     }
-    uint32_t last_block = (a->pos + a->tokens - 1) / PAGE;
-    for (uint32_t block = first_visible(a, 0) / PAGE; block <= last_block; block++) take_page(&t, block, last_block);
+    uint32_t last_block = (a->pos + a->tokens - 1) / PAGE, first_block = first_visible(a, 0) / PAGE;
+    if (codes_rotated(pages_at(a, first_block)->key_form) || codes_rotated(pages_at(a, last_block)->key_form)) {
+        memcpy(t.rotated, t.q, sizeof(float) * rows * width);
+        for (uint32_t row = 0; row < rows; row++) rotate_query(t.rotated + (size_t)row * width, width, a->balance);
+    }
+    for (uint32_t block = first_block; block <= last_block; block++) take_page(&t, block, last_block);
     struct outputs outputs = outputs_from(a, 0);
     for (uint32_t row = 0; row < rows; row++) {
         float *out = outputs_next(&outputs, a);

@@ -55,7 +55,8 @@ const struct vecops *backend_vecops(const struct backend *b) { return &b->kernel
 
 uint64_t backend_page_bytes(const struct program_group *group) {
     if (group->kind == GROUP_RECURRENT) return (uint64_t)group->layers * group->floats * sizeof(float);
-    return (uint64_t)group->layers * group->kv_heads * page_slice_bytes(group);
+    struct page_shape shape = page_shape_of(group);
+    return (uint64_t)group->layers * group->kv_heads * page_slice_bytes(&shape);
 }
 uint32_t backend_page_layout_version(void) { return PAGE_LAYOUT_VERSION; }
 

@@ -169,9 +169,23 @@ static int shape_take(struct backend_program *p, const struct program *program, 
     p->layers = mem_alloc(p->n_layers, sizeof *p->layers);
     if (!p->layers) return no_memory(err, "the list of layers", p->n_layers * sizeof *p->layers);
     if (p->n_layers) memcpy(p->layers, program->layers, p->n_layers * sizeof *p->layers);
+    for (uint32_t i = 0; i < p->n_layers; i++) p->layers[i].balance = NULL; /* the program's */
     for (uint32_t i = 0; i < p->n_layers; i++) {
         assert(p->layers[i].group < p->n_groups);
-        assert(p->layers[i].slot < p->groups[p->layers[i].group].layers);
+        const struct program_group *g = &p->groups[p->layers[i].group];
+        assert(p->layers[i].slot < g->layers);
+        const float *balance = program->layers[i].balance;
+        if (balance) {
+            p->layers[i].balance = mem_alloc(g->key_width, sizeof(float));
+            if (!p->layers[i].balance) return no_memory(err, "a layer's balance", g->key_width);
+            memcpy(p->layers[i].balance, balance, g->key_width * sizeof(float));
+        }
+        if (p->layers[i].late < 0) continue;
+        assert((uint32_t)p->layers[i].late < p->n_groups);
+        const struct program_group *late = &p->groups[p->layers[i].late];
+        assert(g->end > 0 && g->end % BACKEND_PAGE_TOKENS == 0 && late->begin == g->end && late->end == 0);
+        assert(p->layers[i].slot < late->layers && late->window == g->window && late->kv_heads == g->kv_heads);
+        assert(late->key_width == g->key_width && late->value_width == g->value_width);
     }
     for (uint32_t i = 0; i < program->n_ropes; i++) {
         const struct program_rope *rope = &program->ropes[i];
@@ -305,6 +319,7 @@ void backend_program_free(struct backend_program *p) {
     mem_free(p->steps);
     mem_free(p->phases);
     mem_free(p->products);
+    for (uint32_t i = 0; p->layers && i < p->n_layers; i++) mem_free(p->layers[i].balance);
     mem_free(p->layers);
     mem_free(p->weights);
     mem_free(p->tensors);

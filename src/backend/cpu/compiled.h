@@ -187,9 +187,8 @@ int weights_pack(struct backend_program *p, void (*progress)(void *user, double 
 uint32_t exec_advance(void *flight, unsigned thread);
 void exec_tile(void *flight, uint32_t tile, unsigned thread);
 
-/* Bytes of one layer's slice of one kv head in a page: keys, then values. */
-static inline size_t page_slice_bytes(const struct program_group *g) {
-    return ((size_t)g->key_width + g->value_width) * BACKEND_PAGE_TOKENS * 2;
+static inline struct page_shape page_shape_of(const struct program_group *g) {
+    return (struct page_shape){g->key_width, g->value_width, g->key_form, g->value_form, NULL};
 }
 
 #endif

@@ -198,9 +198,20 @@ static void matmul_tile(const struct backend_program *p, const struct phase *pha
     product_run(p, product, first, end, row, row_end, p->acts[product->weight->kind].base, dst->base, dst->stride);
 }
 
+static struct attend_pages pages_of(const struct backend_program *p, uint32_t group, uint32_t layer, uint32_t item,
+                                    uint32_t kv_head) {
+    const struct program_group *g = &p->groups[group];
+    return (struct attend_pages){.table = p->run.batch.items[item].table[group],
+                                 .arena = slice_base(p, group, layer, kv_head),
+                                 .page_bytes = backend_page_bytes(g),
+                                 .key_form = g->key_form,
+                                 .value_form = g->value_form};
+}
+
 static void attend_unit(const struct backend_program *p, const struct phase *phase, uint32_t unit, float *scratch) {
     const struct op *op = &phase->op;
-    const struct program_group *g = &p->groups[p->layers[op->layer].group];
+    const struct program_layer *layer = &p->layers[op->layer];
+    const struct program_group *g = &p->groups[layer->group];
     uint32_t parts = p->run.tiling.parts, part = unit % parts, kv_head = unit / parts % op->kv_heads;
     const struct span *s = &p->run.spans[phase->domain][unit / parts / op->kv_heads];
     uint32_t heads = op->heads / op->kv_heads, first = heads * part / parts, end = heads * (part + 1) / parts;
@@ -218,11 +229,15 @@ static void attend_unit(const struct backend_program *p, const struct phase *pha
         .softcap = op->softcap,
         .pos = s->pos,
         .window = g->window,
-        .table = p->run.batch.items[s->item].table[p->layers[op->layer].group],
-        .arena = slice_base(p, op->layer, kv_head),
-        .page_bytes = g->layers * g->kv_heads * page_slice_bytes(g),
+        .pages = {pages_of(p, layer->group, op->layer, s->item, kv_head)},
+        .late = UINT32_MAX,
+        .balance = layer->balance,
         .scratch = scratch,
     };
+    if (layer->late >= 0) {
+        args.pages[1] = pages_of(p, (uint32_t)layer->late, op->layer, s->item, kv_head);
+        args.late = g->end / BACKEND_PAGE_TOKENS;
+    }
     p->backend->kernels.attend(&args);
 }
 

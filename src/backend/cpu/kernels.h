@@ -11,18 +11,22 @@
 #include <stdint.h>
 
 #include "backend/cpu/pack.h"
+#include "backend/cpu/page.h"
 #include "backend/program.h"
 #include "base/vecops.h"
 
-/* One page of one layer of one kv head (the page layout, version 1), T = 32 tokens, f16:
- *     keys   [key_width][T]    lanes are keys
- *     values [T][value_width]  lanes are dimensions
- * A page holds, for each layer slot of the group, for each kv head: keys then values.
- *
- * One call of `attend` does a tile: `tokens` consecutive tokens of one item times `heads` query heads that share one kv
+/* One call of `attend` does a tile: `tokens` consecutive tokens of one item times `heads` query heads that share one kv
  * head. Every (token, head) is a chain of its own, so how a batch is cut into tiles cannot be seen in the bits; a tile
  * only shares the reading of the pages. Keys and values up to position pos + tokens - 1 were stored before. */
 enum { ATTEND_TOKENS = 8 };
+
+/* Where pages of one layer and kv head are, and how their bytes are to be read. */
+struct attend_pages {
+    const uint32_t *table; /* page ids by position / 32; entries behind the window are not read */
+    const char *arena;     /* page p's slice: arena + p * page_bytes */
+    size_t page_bytes;
+    enum state_form key_form, value_form;
+};
 
 struct attend_args {
     const float *q;                  /* token t, head h: key_width floats at q + t * q_stride + h * key_width */
@@ -34,10 +38,10 @@ struct attend_args {
     float scale, softcap;            /* softcap 0: none */
     uint32_t pos;                    /* position of token 0; token t is at pos + t */
     uint32_t window;                 /* positions a token sees, itself included; 0: all */
-    const uint32_t *table;           /* page ids by position / 32; entries behind the window are not read */
-    const char *arena;               /* page p's slice for this layer and kv head: arena + p * page_bytes */
-    size_t page_bytes;
-    float *scratch; /* attend_scratch_floats(tokens * heads, key_width) floats, any alignment */
+    struct attend_pages pages[2];    /* of positions before page `late`, and of those from it on */
+    uint32_t late;                   /* UINT32_MAX: pages[1] is not looked at */
+    const float *balance;            /* as in struct program_layer */
+    float *scratch;                  /* attend_scratch_floats(tokens * heads, key_width) floats, any alignment */
 };
 
 /* One call of `conv` does columns of consecutive tokens of one item: out = act(sum over the taps). Columns lie behind
@@ -93,9 +97,8 @@ struct kernels {
     void (*glu)(float *y, const float *a, const float *b, uint32_t n, enum program_act act); /* y may be a or b */
     void (*add)(float *y, const float *x, uint32_t n);                                       /* y += x */
     void (*softcap)(float *x, uint32_t n, float cap);
-    /* Stores one token's key and value of one kv head at `slot` (position % 32) of a page slice. */
-    void (*store)(void *page, uint32_t slot, const float *key, uint32_t key_width, const float *value,
-                  uint32_t value_width);
+    /* Stores one token's key and value of one kv head at `slot` (position % 32) of a page slice (page.h). */
+    void (*store)(const struct page_shape *shape, void *page, uint32_t slot, const float *key, const float *value);
     void (*attend)(const struct attend_args *a);
 
     void (*l2_norm)(float *y, const float *x, uint32_t n, float eps, float scale);             /* y may be x */

@@ -114,6 +114,28 @@ LANES_INLINE void lanes_store_half(uint16_t *p, lanes x) {
 }
 
 /* 32 floats at p as pairs: the first of each pair, the second of each pair. */
+/* Sixteen bytes with a sign; integers within their range, rounded to nearest even. */
+LANES_INLINE lanes lanes_of_bytes(__m128i v) {
+    return (lanes){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)),
+                   _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(v, v)))};
+}
+LANES_INLINE lanes lanes_load_bytes(const void *p) {
+    __m256i a = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    __m256i b = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)((const char *)p + 8)));
+    return (lanes){_mm256_cvtepi32_ps(a), _mm256_cvtepi32_ps(b)};
+}
+LANES_INLINE void lanes_store_bytes(void *p, lanes x) {
+    __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b));
+    words = _mm256_permute4x64_epi64(words, 0xd8);
+    __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128((__m128i *)p, bytes);
+}
+/* The low (shift 0) or high (shift 4) nibbles of sixteen bytes, minus 8. */
+LANES_INLINE lanes lanes_load_nibbles(const void *p, int shift) {
+    __m128i v = _mm_srl_epi16(_mm_loadu_si128((const __m128i *)p), _mm_cvtsi32_si128(shift));
+    return lanes_of_bytes(_mm_sub_epi8(_mm_and_si128(v, _mm_set1_epi8(15)), _mm_set1_epi8(8)));
+}
+
 LANES_INLINE void lanes_load_pairs(const float *p, lanes *first, lanes *second) {
     __m256 v[4], f[2], s[2];
     for (int i = 0; i < 4; i++) v[i] = _mm256_loadu_ps(p + 8 * i);

@@ -69,6 +69,16 @@ LANES_INLINE void lanes_store_half(uint16_t *p, lanes x) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+LANES_INLINE lanes lanes_of_bytes(__m128i v) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(v)); }
+LANES_INLINE lanes lanes_load_bytes(const void *p) { return lanes_of_bytes(_mm_loadu_si128((const __m128i *)p)); }
+LANES_INLINE void lanes_store_bytes(void *p, lanes x) {
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)));
+}
+LANES_INLINE lanes lanes_load_nibbles(const void *p, int shift) {
+    __m128i v = _mm_srl_epi16(_mm_loadu_si128((const __m128i *)p), _mm_cvtsi32_si128(shift));
+    return lanes_of_bytes(_mm_sub_epi8(_mm_and_si128(v, _mm_set1_epi8(15)), _mm_set1_epi8(8)));
+}
+
 LANES_INLINE void lanes_load_pairs(const float *p, lanes *first, lanes *second) {
     __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));

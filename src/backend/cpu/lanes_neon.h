@@ -116,6 +116,22 @@ LANES_INLINE void lanes_store_half(uint16_t *p, lanes x) {
     vst1q_u16(p + 8, vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(x.c), x.d)));
 }
 
+LANES_INLINE lanes lanes_of_bytes(int8x16_t v) {
+    int16x8_t low = vmovl_s8(vget_low_s8(v)), high = vmovl_high_s8(v);
+    return (lanes){vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
+                   vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))};
+}
+LANES_INLINE lanes lanes_load_bytes(const void *p) { return lanes_of_bytes(vld1q_s8((const int8_t *)p)); }
+LANES_INLINE void lanes_store_bytes(void *p, lanes x) {
+    int16x8_t low = vcombine_s16(vmovn_s32(vcvtnq_s32_f32(x.a)), vmovn_s32(vcvtnq_s32_f32(x.b)));
+    int16x8_t high = vcombine_s16(vmovn_s32(vcvtnq_s32_f32(x.c)), vmovn_s32(vcvtnq_s32_f32(x.d)));
+    vst1q_s8((int8_t *)p, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+}
+LANES_INLINE lanes lanes_load_nibbles(const void *p, int shift) {
+    uint8x16_t v = vshlq_u8(vld1q_u8((const uint8_t *)p), vdupq_n_s8((int8_t)-shift));
+    return lanes_of_bytes(vsubq_s8(vreinterpretq_s8_u8(vandq_u8(v, vdupq_n_u8(15))), vdupq_n_s8(8)));
+}
+
 LANES_INLINE void lanes_load_pairs(const float *p, lanes *first, lanes *second) {
     float32x4x2_t v[4] = {vld2q_f32(p), vld2q_f32(p + 8), vld2q_f32(p + 16), vld2q_f32(p + 24)};
     *first = (lanes){v[0].val[0], v[1].val[0], v[2].val[0], v[3].val[0]};

@@ -44,16 +44,16 @@ static void norm(const struct backend_program *p, const struct step *s, uint32_t
 }
 
 static void store(const struct backend_program *p, const struct op *op, const struct token *token, uint32_t row) {
-    uint32_t group = p->layers[op->layer].group;
+    uint32_t group = group_at(p, op->layer, token->pos);
     const struct program_group *g = &p->groups[group];
-    const struct batch_item *item = &p->run.batch.items[token->item];
-    size_t page = item->table[group][token->pos / BACKEND_PAGE_TOKENS];
-    size_t offset = page * (g->layers * g->kv_heads * page_slice_bytes(g));
+    struct page_shape shape = page_shape_of(g);
+    shape.balance = p->layers[op->layer].balance;
+    size_t page = p->run.batch.items[token->item].table[group][token->pos / BACKEND_PAGE_TOKENS];
+    size_t offset = page * backend_page_bytes(g);
     const float *key = reg_row(p, op->b, row), *value = reg_row(p, op->c, row);
     for (uint32_t h = 0; h < g->kv_heads; h++)
-        p->backend->kernels.store(slice_base(p, op->layer, h) + offset, token->pos % BACKEND_PAGE_TOKENS,
-                                  key + (size_t)h * g->key_width, g->key_width, value + (size_t)h * g->value_width,
-                                  g->value_width);
+        p->backend->kernels.store(&shape, slice_base(p, group, op->layer, h) + offset, token->pos % BACKEND_PAGE_TOKENS,
+                                  key + (size_t)h * g->key_width, value + (size_t)h * g->value_width);
 }
 
 static void split(const struct backend_program *p, const struct op *op, uint32_t row) {

@@ -16,11 +16,18 @@ static inline size_t act_stride(const struct backend_program *p, enum pack_kind 
     return (p->backend->kernels.act_bytes(kind, cols) + 63) / 64 * 64;
 }
 
-/* The slice of a layer and kv head in page 0 of the batch's arena. */
-static inline char *slice_base(const struct backend_program *p, uint32_t layer, uint32_t kv_head) {
+/* The group that holds a layer's state at a position. */
+static inline uint32_t group_at(const struct backend_program *p, uint32_t layer, uint32_t pos) {
     const struct program_layer *l = &p->layers[layer];
-    const struct program_group *g = &p->groups[l->group];
-    return (char *)p->run.batch.arena[l->group] + ((size_t)l->slot * g->kv_heads + kv_head) * page_slice_bytes(g);
+    return l->late >= 0 && pos >= p->groups[l->group].end ? (uint32_t)l->late : l->group;
+}
+
+/* The slice of a layer and kv head in page 0 of a group's arena. */
+static inline char *slice_base(const struct backend_program *p, uint32_t group, uint32_t layer, uint32_t kv_head) {
+    const struct program_group *g = &p->groups[group];
+    struct page_shape shape = page_shape_of(g);
+    size_t slice = (size_t)p->layers[layer].slot * g->kv_heads + kv_head;
+    return (char *)p->run.batch.arena[group] + slice * page_slice_bytes(&shape);
 }
 
 #endif

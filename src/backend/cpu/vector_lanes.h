@@ -6,11 +6,9 @@
 
 #include <math.h>
 
-#include "backend/backend.h"
+#include "backend/cpu/codes.h"
 #include "backend/cpu/exp_constants.h"
 #include "backend/cpu/kernels.h"
-
-enum { PAGE = BACKEND_PAGE_TOKENS };
 
 LANES_INLINE lanes lanes_exp(lanes x) {
     lanes t = lanes_fma(x, lanes_splat(EXP_LOG2E), lanes_splat(EXP_ROUND));
@@ -169,21 +167,104 @@ static void exp_shifted(float *out, const float *x, uint32_t n, float shift, flo
     OVER_LANES(out, x, x, n, lanes_exp(lanes_mul(lanes_splat(scale), lanes_sub(v, lanes_splat(shift)))));
 }
 
-static void store(void *page, uint32_t slot, const float *key, uint32_t key_width, const float *value,
-                  uint32_t value_width) {
-    uint16_t *keys = (uint16_t *)page + slot, block[16];
-    uint16_t *values = (uint16_t *)page + (size_t)key_width * PAGE + (size_t)slot * value_width;
-    for (uint32_t d = 0; d < key_width; d += 16) {
-        uint32_t count = key_width - d < 16 ? key_width - d : 16;
-        lanes_store_half(block, count == 16 ? lanes_load(key + d) : lanes_load_first(key + d, (int)count));
-        for (uint32_t i = 0; i < count; i++) keys[(size_t)(d + i) * PAGE] = block[i];
+/* docs/NUMERICS.md, State: stages of sums and differences of neighbours. */
+static void rotate_part(float *x, uint32_t n) {
+    float room[ROTATE_MAX], *from = x, *to = room;
+    for (uint32_t stage = 1; stage < n; stage *= 2) {
+        uint32_t half = n / 2, i = 0;
+        for (; half - i >= 16; i += 16) {
+            lanes even, odd;
+            lanes_load_pairs(from + 2 * i, &even, &odd);
+            lanes_store(to + i, lanes_add(even, odd));
+            lanes_store(to + half + i, lanes_sub(even, odd));
+        }
+        for (; i < half; i++) {
+            to[i] = from[2 * i] + from[2 * i + 1];
+            to[half + i] = from[2 * i] - from[2 * i + 1];
+        }
+        float *swap = from;
+        from = to, to = swap;
     }
-    uint32_t d = 0;
-    for (; value_width - d >= 16; d += 16) lanes_store_half(values + d, lanes_load(value + d));
-    if (d < value_width) {
-        lanes_store_half(block, lanes_load_first(value + d, (int)(value_width - d)));
-        memcpy(values + d, block, sizeof(uint16_t) * (value_width - d));
+    if (from != x) memcpy(x, from, n * sizeof *x);
+}
+
+static void rotate_key(float *x, uint32_t width) {
+    for (uint32_t n; width > 0; x += n, width -= n) rotate_part(x, n = rotated_part(width));
+}
+
+static void rotate_query(float *x, uint32_t width, const float *balance) {
+    if (balance) OVER_LANES(x, x, balance, width, lanes_div(v, w));
+    for (uint32_t n; width > 0; x += n, width -= n) {
+        rotate_part(x, n = rotated_part(width));
+        OVER_LANES(x, x, x, n, lanes_mul(v, lanes_splat(1 / (float)n)));
     }
+}
+
+/* Columns behind the n-th are +0, which changes no extreme. */
+static struct code_block block_make(enum state_form form, const float *x, uint32_t n) {
+    struct code_block b = {{0}, 0};
+    lanes first = n < 16 ? lanes_load_first(x, (int)n) : lanes_load(x);
+    lanes second = n == BLOCK ? lanes_load(x + 16) : n > 16 ? lanes_load_first(x + 16, (int)n - 16) : lanes_splat(0);
+    int nan = lanes_bits(lanes_unordered(first, second)) != 0;
+    float high = 0, low = 0, inverse;
+    if (!nan) {
+        high = fmaxf(0, lanes_largest(lanes_max(first, second)));
+        low = fminf(0, -lanes_largest(lanes_max(lanes_negate(first), lanes_negate(second))));
+    }
+    b.scale = codes_scale(form, low, high, nan, &inverse);
+    if (inverse == 0) return b;
+    lanes lowest = lanes_splat(codes_lowest(form)), highest = lanes_splat(codes_highest(form));
+    lanes by = lanes_splat(inverse);
+    lanes_store_bytes(b.codes, lanes_min(lanes_max(lanes_mul(first, by), lowest), highest));
+    lanes_store_bytes(b.codes + 16, lanes_min(lanes_max(lanes_mul(second, by), lowest), highest));
+    return b;
+}
+
+static void store_keys(const struct page_shape *s, char *page, uint32_t slot, const float *key) {
+    if (s->key_form == FORM_F16) {
+        uint16_t *keys = (uint16_t *)(void *)page + slot, block[16];
+        for (uint32_t d = 0; d < s->key_width; d += 16) {
+            uint32_t count = s->key_width - d < 16 ? s->key_width - d : 16;
+            lanes_store_half(block, count == 16 ? lanes_load(key + d) : lanes_load_first(key + d, (int)count));
+            for (uint32_t i = 0; i < count; i++) keys[(size_t)(d + i) * PAGE] = block[i];
+        }
+        return;
+    }
+    for (uint32_t first = 0, n; first < s->key_width; first += n) {
+        float x[ROTATE_MAX];
+        n = codes_run(s->key_width - first);
+        memcpy(x, key + first, n * sizeof *x);
+        if (codes_rotated(s->key_form)) {
+            if (s->balance) OVER_LANES(x, x, s->balance + first, n, lanes_mul(v, w));
+            rotate_key(x, n);
+        }
+        for (uint32_t d = 0; d < n; d += BLOCK) {
+            struct code_block b = block_make(s->key_form, x + d, n - d < BLOCK ? n - d : BLOCK);
+            codes_put_keys(s, page, slot, first + d, &b);
+        }
+    }
+}
+
+static void store_values(const struct page_shape *s, char *page, uint32_t slot, const float *value) {
+    uint32_t width = s->value_width, d = 0;
+    if (s->value_form == FORM_F16) {
+        uint16_t *values = (uint16_t *)(void *)page + (size_t)slot * width, block[16];
+        for (; width - d >= 16; d += 16) lanes_store_half(values + d, lanes_load(value + d));
+        if (d < width) {
+            lanes_store_half(block, lanes_load_first(value + d, (int)(width - d)));
+            memcpy(values + d, block, sizeof(uint16_t) * (width - d));
+        }
+        return;
+    }
+    for (; d < width; d += BLOCK) {
+        struct code_block b = block_make(s->value_form, value + d, width - d < BLOCK ? width - d : BLOCK);
+        codes_put_values(s, page, slot, d, &b);
+    }
+}
+
+static void store(const struct page_shape *s, void *page, uint32_t slot, const float *key, const float *value) {
+    store_keys(s, page, slot, key);
+    store_values(s, (char *)page + page_keys_bytes(s->key_form, s->key_width), slot, value);
 }
 
 static float peak(const float *x, uint32_t n) {

@@ -3,9 +3,8 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "backend/backend.h"
 #include "backend/cpu/attend_ref.h"
-#include "backend/cpu/half.h"
+#include "backend/cpu/codes.h"
 #include "backend/cpu/math_ref.h"
 
 static void norm(float *y, const float *x, const float *weight, uint32_t n, float eps) {
@@ -39,11 +38,61 @@ static void softcap(float *x, uint32_t n, float cap) {
     for (uint32_t i = 0; i < n; i++) x[i] = softcap_ref(x[i], cap);
 }
 
-static void store(void *page, uint32_t slot, const float *key, uint32_t key_width, const float *value,
-                  uint32_t value_width) {
-    uint16_t *keys = page, *values = keys + (size_t)key_width * BACKEND_PAGE_TOKENS;
-    for (uint32_t d = 0; d < key_width; d++) keys[(size_t)d * BACKEND_PAGE_TOKENS + slot] = half_from_float(key[d]);
-    for (uint32_t d = 0; d < value_width; d++) values[(size_t)slot * value_width + d] = half_from_float(value[d]);
+static struct code_block block_make(enum state_form form, const float *x, uint32_t n) {
+    struct code_block b = {{0}, 0};
+    float low = 0, high = 0, inverse;
+    int nan = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        nan |= isnan(x[i]);
+        if (x[i] < low) low = x[i];
+        if (x[i] > high) high = x[i];
+    }
+    b.scale = codes_scale(form, low, high, nan, &inverse);
+    for (uint32_t i = 0; i < n && inverse != 0; i++) {
+        float c = rintf(x[i] * inverse);
+        c = c < codes_lowest(form) ? codes_lowest(form) : c;
+        b.codes[i] = (int8_t)(c > codes_highest(form) ? codes_highest(form) : c);
+    }
+    return b;
+}
+
+static void store_keys(const struct page_shape *s, char *keys, uint32_t slot, const float *key) {
+    if (s->key_form == FORM_F16) {
+        uint16_t *halves = (uint16_t *)(void *)keys;
+        for (uint32_t d = 0; d < s->key_width; d++) halves[(size_t)d * PAGE + slot] = half_from_float(key[d]);
+        return;
+    }
+    for (uint32_t first = 0, n; first < s->key_width; first += n) {
+        float x[ROTATE_MAX];
+        n = codes_run(s->key_width - first);
+        memcpy(x, key + first, n * sizeof *x);
+        if (codes_rotated(s->key_form)) {
+            for (uint32_t i = 0; i < n && s->balance; i++) x[i] *= s->balance[first + i];
+            rotate_ref(x, n);
+        }
+        for (uint32_t d = 0; d < n; d += BLOCK) {
+            struct code_block b = block_make(s->key_form, x + d, n - d < BLOCK ? n - d : BLOCK);
+            codes_put_keys(s, keys, slot, first + d, &b);
+        }
+    }
+}
+
+static void store_values(const struct page_shape *s, char *values, uint32_t slot, const float *value) {
+    uint32_t width = s->value_width;
+    if (s->value_form == FORM_F16) {
+        uint16_t *halves = (uint16_t *)(void *)values + (size_t)slot * width;
+        for (uint32_t d = 0; d < width; d++) halves[d] = half_from_float(value[d]);
+        return;
+    }
+    for (uint32_t d = 0; d < width; d += BLOCK) {
+        struct code_block b = block_make(s->value_form, value + d, width - d < BLOCK ? width - d : BLOCK);
+        codes_put_values(s, values, slot, d, &b);
+    }
+}
+
+static void store(const struct page_shape *s, void *page, uint32_t slot, const float *key, const float *value) {
+    store_keys(s, page, slot, key);
+    store_values(s, (char *)page + page_keys_bytes(s->key_form, s->key_width), slot, value);
 }
 
 static float peak(const float *x, uint32_t n) {
