@@ -74,6 +74,7 @@ static void batch_begin(struct backend_program *p, const struct batch *batch) {
         assert(it->n_tokens >= 1 && it->n_tokens <= p->tokens_max - rows);
         assert(it->n_outputs <= it->n_tokens && it->n_outputs <= p->outputs_max - outputs);
         assert(it->first_pos <= UINT32_MAX - it->n_tokens && (it->tokens || it->n_tokens == 1));
+        recur_check(p, it);
         r->first_rows[i] = rows;
         spans_add(p, r, DOMAIN_TOKENS, i, rows, it->n_tokens);
         spans_add(p, r, DOMAIN_OUTPUTS, i, outputs, it->n_outputs);

@@ -6,6 +6,8 @@
  * page only written where this tile's part lies; that they may be the same page is the kernels' business. */
 #include "backend/cpu/recur.h"
 
+#include <assert.h>
+
 #include "backend/cpu/steps.h"
 
 /* Rough speeds of one thread, to choose tiles. */
@@ -29,7 +31,8 @@ static uint32_t slice_of(const struct backend_program *p, uint32_t count, double
     double total = ns * count * p->run.batch.n_items;
     double share = total / ((double)team_threads(p->backend->team) * TILES_PER_THREAD);
     if (share < TILE_NS) share = TILE_NS;
-    return clamp_u32((uint64_t)(share / ns), 1, count);
+    uint64_t least = 1 + (uint64_t)count * p->run.batch.n_items / (TEAM_TILES_MAX / 2);
+    return clamp_u32((uint64_t)(share / ns), least < count ? (uint32_t)least : count, count);
 }
 
 static void conv_cut(const struct backend_program *p, uint32_t columns, double tokens, struct tiling *t) {
@@ -73,6 +76,14 @@ static struct state state_of(const struct backend_program *p, const struct op *o
     uint32_t from = item->from[l->group];
     return (struct state){.from = from == BATCH_EMPTY ? NULL : arena + from * page + at,
                           .to = arena + item->to[l->group] * page + at};
+}
+
+void recur_check(const struct backend_program *p, const struct batch_item *item) {
+    for (uint32_t g = 0; g < p->n_groups; g++) {
+        if (p->groups[g].kind != GROUP_RECURRENT) continue;
+        assert((item->from[g] == BATCH_EMPTY) == (item->first_pos == 0));
+        assert(item->to[g] != BATCH_EMPTY);
+    }
 }
 
 static void conv_tile(const struct backend_program *p, const struct phase *phase, uint32_t item, uint32_t slice) {

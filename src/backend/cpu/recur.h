@@ -4,6 +4,8 @@
 
 #include "backend/cpu/compiled.h"
 
+/* Asserts that an item says where its recurrent state comes from and goes to. */
+void recur_check(const struct backend_program *p, const struct batch_item *item);
 /* Between phases, alone. */
 void recur_cut(const struct backend_program *p, const struct phase *phase, struct tiling *t);
 /* Any thread of the team; tiles are independent. */

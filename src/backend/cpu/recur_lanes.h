@@ -77,37 +77,42 @@ static void conv_rows(const struct conv_args *a, uint32_t t, const float *rows[C
     }
 }
 
-/* Sixteen columns, or the first `count` of them. */
-LANES_INLINE void conv_columns(const struct conv_args *a, uint32_t taps, const float *const rows[], float *y,
-                               uint32_t c, int count) {
+/* The first `count` of sixteen columns. */
+LANES_INLINE void conv_rest(const struct conv_args *a, const float *const rows[], float *y, uint32_t c, int count) {
     lanes sum = lanes_splat(0);
-    for (uint32_t j = 0; j < taps; j++) {
-        const float *w = a->weight + j * a->weight_stride + c;
-        lanes weight = count == 16 ? lanes_load(w) : lanes_load_first(w, count), x = lanes_splat(0);
-        if (rows[j]) x = count == 16 ? lanes_load(rows[j] + c) : lanes_load_first(rows[j] + c, count);
-        sum = lanes_fma(weight, x, sum);
+    for (uint32_t j = 0; j < a->taps; j++) {
+        lanes x = rows[j] ? lanes_load_first(rows[j] + c, count) : lanes_splat(0);
+        sum = lanes_fma(lanes_load_first(a->weight + j * a->weight_stride + c, count), x, sum);
     }
-    sum = lanes_act(sum, a->act);
-    if (count == 16)
-        lanes_store(y + c, sum);
-    else
-        lanes_store_first(y + c, sum, count);
+    lanes_store_first(y + c, lanes_act(sum, a->act), count);
 }
 
-LANES_INLINE void conv_token(const struct conv_args *a, uint32_t taps, const float *const rows[], float *y) {
+/* All columns of a token; the rows are all there if `full`. Two lanes at a time, so that one's chain fills the gaps of
+ * the other's. */
+LANES_INLINE void conv_token(const struct conv_args *a, uint32_t taps, const int full, const enum program_act act,
+                             const float *const rows[], float *y) {
     uint32_t c = 0;
-    for (; a->columns - c >= 16; c += 16) conv_columns(a, taps, rows, y, c, 16);
-    if (c < a->columns) conv_columns(a, taps, rows, y, c, (int)(a->columns - c));
+    for (; a->columns - c >= 32; c += 32) {
+        lanes sums[2] = {lanes_splat(0), lanes_splat(0)};
+        for (uint32_t j = 0; j < taps; j++)
+            for (int l = 0; l < 2; l++) {
+                lanes x = full || rows[j] ? lanes_load(rows[j] + c + 16 * l) : lanes_splat(0);
+                sums[l] = lanes_fma(lanes_load(a->weight + j * a->weight_stride + c + 16 * l), x, sums[l]);
+            }
+        for (int l = 0; l < 2; l++) lanes_store(y + c + 16 * l, lanes_act(sums[l], act));
+    }
+    for (; c < a->columns; c += 16) conv_rest(a, rows, y, c, a->columns - c < 16 ? (int)(a->columns - c) : 16);
 }
 
 static void conv(const struct conv_args *a) {
     const float *rows[CONV_TAPS_MAX];
     for (uint32_t t = 0; t < a->tokens; t++) {
         conv_rows(a, t, rows);
-        if (a->taps == 4 && rows[0])
-            conv_token(a, 4, rows, a->y + t * a->y_stride);
+        float *y = a->y + t * a->y_stride;
+        if (a->taps == 4 && rows[0] && a->act == ACT_SILU)
+            conv_token(a, 4, 1, ACT_SILU, rows, y);
         else
-            conv_token(a, a->taps, rows, a->y + t * a->y_stride);
+            conv_token(a, a->taps, 0, a->act, rows, y);
     }
     conv_rows(a, a->tokens, rows); /* what the next token would see; rows move to the front, so one tail may be both */
     for (uint32_t j = 0; j + 1 < a->taps; j++) {
