@@ -140,7 +140,7 @@ static void bench_attend_form(const struct measure *m, enum state_form form, uin
                               uint32_t heads, uint32_t width) {
     static const char *const names[] = {"", ", q8_0", ", q4_0"};
     uint32_t pages = (context + PAGE - 1) / PAGE;
-    const struct page_shape page = {width, width, form, form};
+    const struct page_shape page = {width, width, form, form, NULL};
     size_t row = (size_t)heads * width;
     uint32_t *table = mem_alloc(pages, sizeof *table);
     float *q = mem_alloc(2 * tokens * row, sizeof *q);

@@ -24,6 +24,7 @@ struct scene {
     float scale, softcap;
     enum state_form key_form[2], value_form[2]; /* before page `split`, and from it on */
     uint32_t split;                             /* 0: all pages are of the first forms */
+    float balance[300];                         /* of keys in nibbles; the first is 0: none */
     uint32_t table[2][PAGES_MAX];
     size_t page_bytes[2], arena_bytes[2], q_floats, q_stride, out_stride;
     char *arena[2];
@@ -35,7 +36,8 @@ static uint32_t first_visible(const struct scene *c, uint32_t pos) {
 }
 
 static struct page_shape shape_of(const struct scene *c, int late) {
-    return (struct page_shape){c->key_width, c->value_width, c->key_form[late], c->value_form[late]};
+    return (struct page_shape){c->key_width, c->value_width, c->key_form[late], c->value_form[late],
+                               c->balance[0] != 0 ? c->balance : NULL};
 }
 
 static int is_late(const struct scene *c, uint32_t pos) { return c->split && pos / PAGE >= c->split; }
@@ -102,6 +104,7 @@ static void scene_run(const struct scene *c, const struct kernels *k, uint32_t t
                             .pos = c->pos + token,
                             .window = c->window,
                             .late = c->split ? c->split : UINT32_MAX,
+                            .balance = c->balance[0] != 0 ? c->balance : NULL,
                             .scratch = scratch};
     for (int late = 0; late < 2; late++)
         a.pages[late] = (struct attend_pages){c->table[late], c->arena[late], c->page_bytes[late], c->key_form[late],
@@ -166,6 +169,8 @@ static void scene_check(struct scene *c, enum check_numbers kind) {
         c->value_form[late] = check_below(3);
     }
     c->split = check_below(3);
+    for (uint32_t d = 0; d < c->key_width && check_below(2) + d > 0; d++)
+        c->balance[d] = check_from_bits((125 + check_below(5)) << 23);
     scene_check_form(c, kind);
 }
 

@@ -3,6 +3,7 @@
 set(here ${CMAKE_CURRENT_SOURCE_DIR})
 cohort_test(engine SOURCES ${here}/test_engine.c ${here}/engine_run.c ROOMS engine TIMEOUT 600)
 cohort_test(engine_fake TSAN SOURCES ${here}/test_engine.c ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine TIMEOUT 300)
+cohort_test(engine_forms SOURCES ${here}/test_engine_forms.c ${here}/engine_run.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_faults SOURCES ${here}/test_engine_faults.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_pressure SOURCES ${here}/test_engine_pressure.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_tasks TSAN SOURCES ${here}/test_engine_tasks.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine TIMEOUT 300)

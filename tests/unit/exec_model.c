@@ -289,17 +289,25 @@ void wide_model_init(struct tiny_model *m, uint64_t seed) {
 void tiny_model_init(struct tiny_model *m, uint64_t seed, struct model_options o) {
     struct program *p = program_begin(m);
     add_ropes(m);
-    p->n_groups = 2;
-    for (uint32_t g = 0; g < 2; g++)
-        p->groups[g] = (struct program_group){.window = g ? 0 : MODEL_WINDOW,
-                                              .layers = g ? 1 : 2,
-                                              .kv_heads = o.kv_heads,
-                                              .key_width = HEAD_WIDTH,
-                                              .value_width = HEAD_WIDTH};
+    p->n_groups = o.after ? 4 : 2;
+    for (uint32_t g = 0; g < p->n_groups; g++) {
+        struct program_group *group = &p->groups[g];
+        *group = (struct program_group){.window = g % 2 ? 0 : MODEL_WINDOW,
+                                        .layers = g % 2 ? 1 : 2,
+                                        .kv_heads = o.kv_heads,
+                                        .key_width = HEAD_WIDTH,
+                                        .value_width = HEAD_WIDTH};
+        if (g / 2 == p->n_groups / 2 - 1) group->key_form = o.key_form, group->value_form = o.value_form;
+        if (o.after && g < 2) group->end = o.after;
+        if (o.after && g >= 2) group->begin = o.after;
+    }
     p->n_layers = LAYERS;
-    p->layers[0] = (struct program_layer){.group = 0, .slot = 0, .late = -1};
-    p->layers[1] = (struct program_layer){.group = 1, .slot = 0, .late = -1};
-    p->layers[2] = (struct program_layer){.group = 0, .slot = 1, .late = -1};
+    for (uint32_t i = 0; i < LAYERS; i++)
+        p->layers[i] =
+            (struct program_layer){.group = i % 2, .slot = i / 2, .late = o.after ? 2 + (int32_t)(i % 2) : -1};
+    p->layers[1].balance = keep(m, HEAD_WIDTH * sizeof(float));
+    for (uint32_t d = 0; d < HEAD_WIDTH; d++)
+        p->layers[1].balance[d] = 0.125f * (float)(1u << rng_u64(seed, 99, d) % 6);
 
     uint32_t qw = HEADS * HEAD_WIDTH, kw = o.kv_heads * HEAD_WIDTH;
     struct layer_regs r;
@@ -334,7 +342,10 @@ void hybrid_model_init(struct tiny_model *m, uint64_t seed) {
     p->groups[1] =
         (struct program_group){.layers = 1, .kv_heads = 1, .key_width = HEAD_WIDTH, .value_width = HEAD_WIDTH};
     p->groups[2] = (struct program_group){.kind = GROUP_RECURRENT, .layers = 1, .floats = (SHORT_TAPS - 1) * WIDTH};
-    static const struct program_layer layers[] = {{0, 0, -1}, {1, 0, -1}, {0, 1, -1}, {2, 0, -1}};
+    static const struct program_layer layers[] = {{.group = 0, .late = -1},
+                                                  {.group = 1, .late = -1},
+                                                  {.group = 0, .slot = 1, .late = -1},
+                                                  {.group = 2, .late = -1}};
     memcpy(p->layers, layers, sizeof layers);
     p->n_layers = 4;
 
@@ -402,7 +413,7 @@ static void plain_attend(struct plain *e, const struct op *op, uint32_t pos) {
         struct attend_pages pages[2] = {plain_pages(e, layer->group, op, kv)};
         if (layer->late >= 0) pages[1] = plain_pages(e, (uint32_t)layer->late, op, kv);
         const struct attend_pages *to = &pages[layer->late >= 0 && pos >= g->end];
-        struct page_shape shape = {g->key_width, g->value_width, to->key_form, to->value_form};
+        struct page_shape shape = {g->key_width, g->value_width, to->key_form, to->value_form, layer->balance};
         e->k.store(&shape, (char *)to->arena + pos / PAGE * to->page_bytes, pos % PAGE,
                    plain_reg(e, op->b) + kv * g->key_width, plain_reg(e, op->c) + kv * g->value_width);
         for (uint32_t h = kv * heads; h < (kv + 1) * heads; h++) {
@@ -420,6 +431,7 @@ static void plain_attend(struct plain *e, const struct op *op, uint32_t pos) {
                                     .window = g->window,
                                     .pages = {pages[0], pages[1]},
                                     .late = layer->late >= 0 ? g->end / PAGE : UINT32_MAX,
+                                    .balance = layer->balance,
                                     .scratch = scratch};
             e->k.attend(&a);
         }

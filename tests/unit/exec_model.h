@@ -13,6 +13,8 @@ struct model_options {
     int tied;          /* the head is the embedding table */
     int select_early;  /* the last layer's queries are selected before attention, instead of its result after */
     uint32_t kv_heads; /* 1, 2 or 4 of 4 query heads */
+    enum state_form key_form, value_form;
+    uint32_t after; /* positions below it are f16 */
 };
 
 struct tiny_model {

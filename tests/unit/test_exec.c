@@ -78,8 +78,12 @@ static void pages_deal(struct bench *b, uint64_t seed) {
             ids[i] = ids[j];
             ids[j] = id;
         }
+        const struct program_group *group = &b->model.program.groups[g];
         for (uint32_t r = 0; r < ROWS; r++)
-            for (uint32_t i = 0; i < TABLE; i++) b->table[r][g][i] = ids[r * TABLE + i];
+            for (uint32_t i = 0; i < TABLE; i++) {
+                uint32_t pos = i * BACKEND_PAGE_TOKENS, holds = pos >= group->begin && (!group->end || pos < group->end);
+                b->table[r][g][i] = holds ? ids[r * TABLE + i] : UINT32_MAX; /* a page far outside */
+            }
         memset(b->arena[g], 0xff, PAGES * backend_page_bytes(&b->model.program.groups[g]));
     }
 }
@@ -219,6 +223,56 @@ static void own_head_early_select(void **state) {
 static void every_head_its_own(void **state) {
     (void)state;
     same_bits_every_way((struct model_options){.tied = 1, .select_early = 1, .kv_heads = 4});
+}
+
+static void codes_from_the_start(void **state) {
+    (void)state;
+    same_bits_every_way(
+        (struct model_options){.tied = 1, .kv_heads = 2, .key_form = FORM_Q8, .value_form = FORM_Q8});
+    same_bits_every_way((struct model_options){.kv_heads = 1, .key_form = FORM_Q4, .value_form = FORM_Q4});
+}
+
+/* Chunks go over the position where the form changes, and windows see both sides. */
+static void codes_from_a_position_on(void **state) {
+    (void)state;
+    same_bits_every_way(
+        (struct model_options){.tied = 1, .kv_heads = 1, .key_form = FORM_Q4, .value_form = FORM_Q8, .after = 64});
+    same_bits_every_way(
+        (struct model_options){.kv_heads = 4, .key_form = FORM_F16, .value_form = FORM_Q4, .after = 32});
+}
+
+/* The form is seen in the bits from the first token that it holds on, and in nothing more than it must. */
+static void codes_are_near(void **state) {
+    (void)state;
+    static const struct {
+        enum state_form form;
+        uint32_t after;
+        double most;
+    } cases[] = {{FORM_Q8, 0, 0.1}, {FORM_Q4, 0, 1.5}, {FORM_Q8, 64, 0.1}, {FORM_Q4, 64, 1.5}};
+    enum { N = 131 };
+    struct bench b;
+    bench_init(&b, 43, (struct model_options){.kv_heads = 2});
+    float *logits = malloc((size_t)N * MODEL_VOCAB * sizeof(float));
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct tiny_model m;
+        tiny_model_init(&m, 43,
+                        (struct model_options){.kv_heads = 2,
+                                               .key_form = cases[c].form,
+                                               .value_form = cases[c].form,
+                                               .after = cases[c].after});
+        plain_run(&m.program, b.tokens[0], N, logits);
+        size_t same = (size_t)cases[c].after * MODEL_VOCAB;
+        assert_memory_equal(logits, b.right[0], same * sizeof(float));
+        double sum = 0;
+        for (size_t i = same; i < (size_t)N * MODEL_VOCAB; i++)
+            sum += ((double)logits[i] - (double)b.right[0][i]) * ((double)logits[i] - (double)b.right[0][i]);
+        double distance = sqrt(sum / (double)((size_t)N * MODEL_VOCAB - same));
+        print_message("form %d after %u: logits differ by %.3g\n", cases[c].form, cases[c].after, distance);
+        assert_true(distance > 1e-4 && distance < cases[c].most);
+        tiny_model_deinit(&m);
+    }
+    free(logits);
+    bench_deinit(&b);
 }
 
 static void long_rows_are_cut(void **state) {
@@ -425,6 +479,9 @@ int main(void) {
         cmocka_unit_test(own_head_early_select),
         cmocka_unit_test(every_head_its_own),
         cmocka_unit_test(comparison_can_fail),
+        cmocka_unit_test(codes_from_the_start),
+        cmocka_unit_test(codes_from_a_position_on),
+        cmocka_unit_test(codes_are_near),
         cmocka_unit_test(long_rows_are_cut),
         cmocka_unit_test(two_in_flight),
         cmocka_unit_test(bad_levels),

@@ -246,6 +246,77 @@ static void test_biases_are_used_where_they_are(void **state) {
     gw_deinit(&w);
 }
 
+/* ---- Forms of state ---- */
+
+static void test_forms_make_groups(void **state) {
+    static struct gguf_writer w;
+    static struct state_forms forms;
+    tiny_make(&w, "gemma3", 7);
+    gw_u32(&w, "gemma3.attention.sliding_window", 16);
+    struct tiny t = build(&w);
+    const struct program *p = model_program(t.model);
+    assert_int_equal(p->n_groups, 2);
+    for (int i = 0; i < 7; i++) assert_null(p->layers[i].balance);
+    for (int i = 0; i < 7; i++) forms.layer[i] = (struct layer_forms){FORM_Q4, FORM_Q8};
+    forms.layer[2].key = FORM_F16;
+    assert_int_equal(model_set_forms(t.model, &forms, NULL), 0);
+    assert_int_equal(p->n_groups, 3);
+    assert_int_equal(p->groups[p->layers[2].group].layers, 1);
+    for (int i = 0; i < 7; i++) {
+        const struct program_group *g = &p->groups[p->layers[i].group];
+        assert_int_equal(p->layers[i].late, -1);
+        assert_int_equal(g->key_form, i == 2 ? FORM_F16 : FORM_Q4);
+        assert_int_equal(g->value_form, FORM_Q8);
+        assert_int_equal(p->layers[i].balance != NULL, i != 2);
+    }
+    for (int i = 0; i < 7; i++) forms.layer[i] = (struct layer_forms){FORM_F16, FORM_Q4};
+    forms.after = 64;
+    assert_int_equal(model_set_forms(t.model, &forms, NULL), 0);
+    assert_int_equal(p->n_groups, 4);
+    uint32_t slots[PROGRAM_GROUPS_MAX] = {0};
+    for (int i = 0; i < 7; i++) {
+        const struct program_layer *l = &p->layers[i];
+        const struct program_group *early = &p->groups[l->group], *late = &p->groups[l->late];
+        assert_int_equal(early->value_form, FORM_F16);
+        assert_int_equal(late->value_form, FORM_Q4);
+        assert_true(early->begin == 0 && early->end == 64 && late->begin == 64 && late->end == 0);
+        assert_int_equal(early->window, i == 5 ? 0 : 16);
+        assert_int_equal(late->window, early->window);
+        assert_int_equal(early->layers, late->layers);
+        assert_int_equal(l->slot, slots[l->group]++);
+    }
+    forms.layer[3] = (struct layer_forms){FORM_F16, FORM_F16};
+    cohort_error err;
+    assert_int_equal(model_set_forms(t.model, &forms, &err), COHORT_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "more than 4 kinds"));
+    assert_int_equal(p->n_groups, 4); /* as it was */
+    tiny_free(&t);
+    gw_deinit(&w);
+}
+
+/* Columns that are large in keys are made smaller, as much as queries allow, by powers of two and in pairs. */
+static void test_balance_of_keys(void **state) {
+    static struct gguf_writer w;
+    static struct state_forms forms;
+    tiny_make(&w, "gemma3", 1);
+    struct tiny t = build(&w);
+    memset(&forms, 0, sizeof forms);
+    forms.layer[0].key = FORM_Q4;
+    assert_int_equal(model_set_forms(t.model, &forms, NULL), 0);
+    const struct spec_attention *a = &model_get_spec(t.model)->layers[0].attention;
+    const float *q = a->query_norm->data, *k = a->key_norm->data, *balance = model_program(t.model)->layers[0].balance;
+    uint32_t half = a->key_width / 2;
+    for (uint32_t d = 0; d < half; d++) {
+        double energy_q = (double)q[d] * (double)q[d] + (double)q[d + half] * (double)q[d + half];
+        double energy_k = (double)k[d] * (double)k[d] + (double)k[d + half] * (double)k[d + half];
+        double power = round(log2(energy_q / energy_k) / 4);
+        assert_true(fabs((double)balance[d] - exp2(power)) < 1e-9);
+        assert_true(balance[d] == balance[d + half]);
+    }
+    tiny_free(&t);
+    gw_deinit(&w);
+}
+
 /* ---- What the Gemmas say by leaving it out ---- */
 
 static void test_gemma3_defaults(void **state) {
@@ -466,6 +537,8 @@ int main(void) {
         cmocka_unit_test(test_tied_head_is_one_tensor),
         cmocka_unit_test(test_padding_rows_are_left_out),
         cmocka_unit_test(test_biases_are_used_where_they_are),
+        cmocka_unit_test(test_forms_make_groups),
+        cmocka_unit_test(test_balance_of_keys),
         cmocka_unit_test(test_gemma3_defaults),
         cmocka_unit_test(test_gemma2_defaults),
         cmocka_unit_test(test_window_patterns),
