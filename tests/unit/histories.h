@@ -38,13 +38,18 @@ int draw_chance(struct draw *d, uint32_t percent);
 struct history_model {
     uint32_t window; /* 0: full attention only */
     int recurrent;
+    cohort_state_form key_form, value_form;
+    uint32_t quantise_after;
     uint32_t vocab;
     int32_t eos;
     cohort_model *played, *oracle; /* a model has one engine at a time */
 };
-/* "folder" or "folder:window"; 0 if the vectors are not there. */
+/* "folder", "folder:window", and behind either "@KEYS/VALUES/AFTER" with forms by their numbers; 0 if the vectors are not
+ * there. */
 int history_model_open(struct history_model *m, const char *name, const char *cpu);
 void history_model_close(struct history_model *m);
+/* The forms of its state, into the options of whoever plays it. */
+void history_model_forms(const struct history_model *m, cohort_engine_options *o);
 
 /* ---- Answers (histories_answer.c) ---- */
 struct answer {

@@ -86,6 +86,7 @@ struct oracle *oracle_new(struct history_model *m) {
     struct oracle *o = calloc(1, sizeof(*o));
     cohort_engine_options options;
     cohort_engine_options_defaults(&options);
+    history_model_forms(m, &options);
     options.context = ORACLE_CONTEXT;
     options.rows = 1;
     options.queue = 2 * HISTORY_WAVE_MAX;

@@ -29,6 +29,7 @@ void shape_draw(struct draw *d, const struct history_model *m, struct shape *s) 
         s->tenants[i] = (cohort_tenant){.name = names[i], .weight = draw_between(d, 1, 3)};
     if (draw_chance(d, 20)) s->tenants[2].rows = 1;
     cohort_engine_options_defaults(o);
+    history_model_forms(m, o);
     o->context = PICK(d, 256, 384, 512, 1024);
     s->prompt_most = o->context < 512 || draw_chance(d, 70) ? 160 : 400;
     o->rows = PICK(d, 1, 2, 3, 4, 6, 8);

@@ -51,8 +51,13 @@ static cohort_model *open_path(const char *path, const char *cpu) {
 int history_model_open(struct history_model *m, const char *name, const char *cpu) {
     char folder[64], path[4096], copy[] = "/tmp/cohort-histories-XXXXXX";
     size_t n;
-    const char *colon = strchr(name, ':');
-    snprintf(folder, sizeof(folder), "%.*s", (int)(colon ? colon - name : (long)strlen(name)), name);
+    const char *colon = strchr(name, ':'), *forms = strchr(name, '@');
+    snprintf(folder, sizeof(folder), "%.*s", (int)strcspn(name, ":@"), name);
+    unsigned keys = 0, values = 0, after = 0;
+    if (forms && sscanf(forms, "@%u/%u/%u", &keys, &values, &after) != 3) broken(name, "no such forms");
+    m->key_form = (cohort_state_form)keys;
+    m->value_form = (cohort_state_form)values;
+    m->quantise_after = after;
     snprintf(path, sizeof(path), "%s/%s/model.gguf", vectors_root(), folder);
     char *bytes = read_file(path, &n);
     if (!bytes) return 0;
@@ -77,6 +82,12 @@ int history_model_open(struct history_model *m, const char *name, const char *cp
     m->vocab = info.vocab_size;
     m->eos = info.eos;
     return 1;
+}
+
+void history_model_forms(const struct history_model *m, cohort_engine_options *o) {
+    o->key_form = m->key_form;
+    o->value_form = m->value_form;
+    o->quantise_after = m->quantise_after;
 }
 
 void history_model_close(struct history_model *m) {

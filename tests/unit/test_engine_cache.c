@@ -38,7 +38,9 @@ static cohort_engine_options defaults(void) {
 
 static void open_engine(const cohort_engine_options *o) {
     cohort_error err = {0};
-    if (cohort_engine_open(m.played, o, &engine, &err) != 0) fail_msg("%s: %s", err.field, err.text);
+    cohort_engine_options with = *o;
+    history_model_forms(&m, &with);
+    if (cohort_engine_open(m.played, &with, &engine, &err) != 0) fail_msg("%s: %s", err.field, err.text);
 }
 
 static void close_engine(void) {
@@ -167,8 +169,9 @@ static void assert_nothing_is_held(void) {
     assert_true(metrics().cache_bytes <= o.kv_bytes);
 }
 
-static const char *const all_models[] = {"llama",      "gemma3",  "gemma3:33", "gemma3:64",
-                                         "gemma3:100", "qwen3_5", "lfm2",      NULL};
+static const char *const all_models[] = {"llama",   "gemma3", "gemma3:33",    "gemma3:64",        "gemma3:100",
+                                         "qwen3_5", "lfm2",   "llama@1/2/64", "gemma3:64@2/1/96", "qwen3_5@1/1/32",
+                                         NULL};
 
 /* ---- Equal bytes ---- */
 /* A request and what a conversation makes of it: said again, cut short, gone on with, edited in the middle. */
@@ -666,7 +669,7 @@ static uint32_t found_after_others(int session) {
     a->q.session = session ? "s" : NULL;
     a->q.session_n = session ? 1 : 0;
     play(a);
-    pass_through(50, 70);
+    pass_through(50, 150);
     a = make(1, ids, 200, 4);
     uint32_t cached = play(a);
     assert_right(a, "after fifty others");
