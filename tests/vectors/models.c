@@ -14,11 +14,6 @@ const char *const vectors_folders[] = {
 #define QUANT(name) "llama_quant/quants/" #name,
     VECTORS_FLOAT(FLOAT) VECTORS_QUANT(QUANT) VECTORS_RECURRENT(FLOAT) NULL};
 
-int vectors_recurrent(const char *folder) {
-#define IS(name) || strcmp(folder, #name) == 0
-    return 0 VECTORS_RECURRENT(IS);
-}
-
 void vectors_open(struct opened *o, const char *folder) {
     *o = (struct opened){0};
     char path[512];

@@ -14,9 +14,6 @@
 /* Folders, NULL at the end. */
 extern const char *const vectors_folders[];
 
-/* 1: the engine's tests leave it out until the scheduler hands out recurrent state. */
-int vectors_recurrent(const char *folder);
-
 struct opened {
     struct model_file *file;
     struct model *model;
