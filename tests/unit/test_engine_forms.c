@@ -85,6 +85,7 @@ static void same_bytes_in_any_company(void **state) {
         o.rows = 1;
         ask_all(run_open_engine(model, &o), 0, right);
         run_close(0);
+        cohort_model_close(model);
         for (int way = 0; way < 3; way++) {
             model = run_open_model("gemma3", NULL, 1 + way);
             o.rows = way ? 4 : 1;
@@ -98,6 +99,7 @@ static void same_bytes_in_any_company(void **state) {
                 compare(right, got, "again");
             }
             run_close(0);
+            cohort_model_close(model);
         }
         for (uint32_t i = 0; i < REQUESTS; i++) outcome_free(&right[i]);
         memset(right, 0, sizeof right);
@@ -117,6 +119,7 @@ static void forms_are_identity(void **state) {
         cohort_engine_get_options(engine, &o);
         if (c == 3) assert_int_equal(o.quantise_after, 64); /* 33, raised: the same as `other` */
         run_close(0);
+        cohort_model_close(model);
         for (int d = 0; d < c; d++) assert_int_equal(strcmp(identity[c], identity[d]) == 0, c == CASES + 1 && d == 3);
     }
 }
@@ -144,6 +147,7 @@ static void what_cannot_be_is_refused(void **state) {
     cohort_engine_options o = options_of(&cases[0]); /* and the model is as good as before */
     run_open_engine(model, &o);
     run_close(0);
+    cohort_model_close(model);
 }
 
 int main(void) {
