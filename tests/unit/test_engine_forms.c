@@ -117,8 +117,7 @@ static void forms_are_identity(void **state) {
         cohort_engine_get_options(engine, &o);
         if (c == 3) assert_int_equal(o.quantise_after, 64); /* 33, raised: the same as `other` */
         run_close(0);
-        for (int d = 0; d < c; d++)
-            assert_int_equal(strcmp(identity[c], identity[d]) == 0, c == CASES + 1 && d == 3);
+        for (int d = 0; d < c; d++) assert_int_equal(strcmp(identity[c], identity[d]) == 0, c == CASES + 1 && d == 3);
     }
 }
 

@@ -81,7 +81,8 @@ static void pages_deal(struct bench *b, uint64_t seed) {
         const struct program_group *group = &b->model.program.groups[g];
         for (uint32_t r = 0; r < ROWS; r++)
             for (uint32_t i = 0; i < TABLE; i++) {
-                uint32_t pos = i * BACKEND_PAGE_TOKENS, holds = pos >= group->begin && (!group->end || pos < group->end);
+                uint32_t pos = i * BACKEND_PAGE_TOKENS,
+                         holds = pos >= group->begin && (!group->end || pos < group->end);
                 b->table[r][g][i] = holds ? ids[r * TABLE + i] : UINT32_MAX; /* a page far outside */
             }
         memset(b->arena[g], 0xff, PAGES * backend_page_bytes(&b->model.program.groups[g]));
@@ -227,8 +228,7 @@ static void every_head_its_own(void **state) {
 
 static void codes_from_the_start(void **state) {
     (void)state;
-    same_bits_every_way(
-        (struct model_options){.tied = 1, .kv_heads = 2, .key_form = FORM_Q8, .value_form = FORM_Q8});
+    same_bits_every_way((struct model_options){.tied = 1, .kv_heads = 2, .key_form = FORM_Q8, .value_form = FORM_Q8});
     same_bits_every_way((struct model_options){.kv_heads = 1, .key_form = FORM_Q4, .value_form = FORM_Q4});
 }
 
@@ -255,11 +255,10 @@ static void codes_are_near(void **state) {
     float *logits = malloc((size_t)N * MODEL_VOCAB * sizeof(float));
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct tiny_model m;
-        tiny_model_init(&m, 43,
-                        (struct model_options){.kv_heads = 2,
-                                               .key_form = cases[c].form,
-                                               .value_form = cases[c].form,
-                                               .after = cases[c].after});
+        tiny_model_init(
+            &m, 43,
+            (struct model_options){
+                .kv_heads = 2, .key_form = cases[c].form, .value_form = cases[c].form, .after = cases[c].after});
         plain_run(&m.program, b.tokens[0], N, logits);
         size_t same = (size_t)cases[c].after * MODEL_VOCAB;
         assert_memory_equal(logits, b.right[0], same * sizeof(float));
