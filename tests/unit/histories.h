@@ -44,8 +44,8 @@ struct history_model {
     int32_t eos;
     cohort_model *played, *oracle; /* a model has one engine at a time */
 };
-/* "folder", "folder:window", and behind either "@KEYS/VALUES/AFTER" with forms by their numbers; 0 if the vectors are not
- * there. */
+/* "folder", "folder:window", and behind either "@KEYS/VALUES/AFTER" with forms by their numbers; 0 if the vectors are
+ * not there. */
 int history_model_open(struct history_model *m, const char *name, const char *cpu);
 void history_model_close(struct history_model *m);
 /* The forms of its state, into the options of whoever plays it. */

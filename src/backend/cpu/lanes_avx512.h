@@ -72,7 +72,11 @@ LANES_INLINE void lanes_store_half(uint16_t *p, lanes x) {
 LANES_INLINE lanes lanes_of_bytes(__m128i v) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(v)); }
 LANES_INLINE lanes lanes_load_bytes(const void *p) { return lanes_of_bytes(_mm_loadu_si128((const __m128i *)p)); }
 LANES_INLINE void lanes_store_bytes(void *p, lanes x) {
-    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)));
+    __m256i low = _mm256_cvtps_epi32(_mm512_castps512_ps256(x));
+    __m256i high = _mm256_cvtps_epi32(_mm512_extractf32x8_ps(x, 1));
+    __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
+    __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128((__m128i *)p, bytes);
 }
 LANES_INLINE lanes lanes_load_nibbles(const void *p, int shift) {
     __m128i v = _mm_srl_epi16(_mm_loadu_si128((const __m128i *)p), _mm_cvtsi32_si128(shift));
