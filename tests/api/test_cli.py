@@ -36,8 +36,13 @@ def test_score():
     assert len(result["argmax"]) == 4 and len(result["logprobs"]) == 3 and all(p < 0 for p in result["logprobs"])
 
 
-def test_levels_agree():
-    words = ("score", "-m", MODEL, "--ids", ",".join(str(5 + i * 7 % 500) for i in range(40)), "--json")
+FORMS = [(), ("-ctk", "q8_0", "-ctv", "q8_0"), ("-ctk", "q4_0", "-ctv", "q4_0"), ("-ctv", "q4_0", "--cache-quant-after", 32),
+         ("--cache-type-layers", "0-1=q8_0/q4_0")]
+
+
+@pytest.mark.parametrize("forms", FORMS, ids=lambda f: " ".join(map(str, f)))
+def test_levels_agree(forms):
+    words = ("score", "-m", MODEL, "--ids", ",".join(str(5 + i * 7 % 500) for i in range(40)), "--json", *forms)
     assert cohort(*words, "--cpu", "ref", "-t", 2) == cohort(*words, "-t", 1) == cohort(*words, "-t", 3, "-b", 7)
 
 
@@ -95,6 +100,10 @@ def test_cache(tmp_path):
     (("run", "-m", "/does/not/exist", "-p", "x"), "/does/not/exist"), (("run", "-m", "MODEL"), "prompt"),
     (("score", "-m", "MODEL", "--ids", "5,x"), "--ids"), (("score", "-m", "MODEL", "--ids", "99999999"), "99999999"),
     (("inspect", "/etc/passwd"), "/etc/passwd"), (("run", "-m", "MODEL", "-p", "x", "--cpu", "z80"), "z80"),
+    (("run", "-m", "MODEL", "-p", "x", "-ctk", "q5_1"), "f16, q8_0 and q4_0"),
+    (("run", "-m", "MODEL", "-p", "x", "--cache-type-layers", "0-900=q8_0"), "layers 0 to"),
+    (("run", "-m", "MODEL", "-p", "x", "--cache-type-layers", "0=q8_0/f32"), "\"f32\""),
+    (("run", "-m", "MODEL", "-p", "x", "--cache-quant-after", 64), "nothing to quantise"),
     (("nonsense",), "nonsense"),
 ], ids=lambda v: " ".join(map(str, v)) if isinstance(v, tuple) else v)
 def test_mistakes_are_one_line(words, says):
