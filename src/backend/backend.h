@@ -43,7 +43,8 @@ int backend_compile(struct backend *b, const struct program *program, uint32_t t
                     uint32_t outputs_max, void (*progress)(void *user, double fraction), void *user,
                     struct backend_program **out, cohort_error *err);
 void backend_program_free(struct backend_program *p);
-/* What the compiled program would take of memory. Packs nothing, and touches only the tensors that are vectors. */
+/* What the compiled program would take of memory. Packs nothing; of the tensors it reads vectors and convolutions, and
+ * working memory is allocated for the moment, but not touched. */
 struct backend_needs {
     uint64_t weights; /* packed */
     uint64_t work;    /* registers, prepared rows, logits, vectors */

@@ -1,5 +1,5 @@
-/* A model as an immutable program of layer operations over per-token registers. `model` emits it once at load; a
- * backend compiles it.
+/* A model as an immutable program of layer operations over per-token registers. `model` emits it at load, and anew
+ * for whoever wants state in other forms; a backend compiles it.
  *
  * Registers are rows of floats, one row per token of the batch or, once OP_SELECT wrote it, one per output; what else
  * is computed from a register has the same rows (ATTEND: as its queries, which may be outputs while keys and values are
@@ -45,15 +45,15 @@ enum op_kind {
     OP_EMBED, /* dst = scale * dequantised row `token` of tensor */
     OP_NORM,  /* per `width` columns of src: dst = rms_norm(src) * tensor (vector of `width`); width divides src's width
                */
-    OP_MATMUL, /* dst = tensor * src, + bias (tensor index, -1: none) */
-    OP_ROPE,   /* in place on dst: heads of `width` columns rotated by rope table `rope` at the token's position */
-    OP_ATTEND, /* keys `b` and values `c` of the tokens go into the layer's state (f16), then dst = attention of queries
-                  `a` */
-    OP_CONV,   /* dst = act(causal convolution of each column of `a` over the sequence): tensor[column, tap], the last
-                  tap is the token's own; the columns' last taps - 1 values are the layer's state at `offset` */
-    OP_DELTA,  /* dst = the gated delta rule: per head of `heads` a state [width][value width] that every token decays
-                  and corrects, at `offset` of the layer's. `a` holds queries and keys of `key_heads` heads and the
-                  values behind one another (head h asks key head h % key_heads), `b` the decays, `c` the rates */
+    OP_MATMUL,  /* dst = tensor * src, + bias (tensor index, -1: none) */
+    OP_ROPE,    /* in place on dst: heads of `width` columns rotated by rope table `rope` at the token's position */
+    OP_ATTEND,  /* keys `b` and values `c` of the tokens go into the layer's state, then dst = attention of queries
+                   `a` */
+    OP_CONV,    /* dst = act(causal convolution of each column of `a` over the sequence): tensor[column, tap], the last
+                   tap is the token's own; the columns' last taps - 1 values are the layer's state at `offset` */
+    OP_DELTA,   /* dst = the gated delta rule: per head of `heads` a state [width][value width] that every token decays
+                   and corrects, at `offset` of the layer's. `a` holds queries and keys of `key_heads` heads and the
+                   values behind one another (head h asks key head h % key_heads), `b` the decays, `c` the rates */
     OP_L2_NORM, /* per `width` columns of src: dst = scale * src / |src| */
     OP_DECAY,   /* dst = exp(tensor * softplus(a + bias)), both vectors of a's width */
     OP_ACT,     /* dst = act(a) */

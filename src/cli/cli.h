@@ -75,7 +75,6 @@ int cli_plan(const struct cli_options *options, cohort_model *model, int json, c
 /* The forms of state, from names to the engine's options: 0, or 1 after a printed error. `list` has room for
  * COHORT_LAYER_FORMS_MAX and must live until the engine is open. */
 int cli_forms(const struct cli_options *options, cohort_layer_forms *list, cohort_engine_options *engine);
-const char *cli_form_name(cohort_state_form form);
 /* Path of the default model in a static buffer. */
 const char *cli_default_model(void);
 /* Whole file (or stdin for "-") into malloc'ed *out; at most CLI_FILE_MAX bytes. */

@@ -8,8 +8,6 @@
 static const char *const names[] = {"f16", "q8_0", "q4_0"}; /* by cohort_state_form */
 enum { NAMES = sizeof names / sizeof *names };
 
-const char *cli_form_name(cohort_state_form form) { return names[form]; }
-
 static int find(const char *option, const char *name, size_t len, cohort_state_form *out) {
     for (int i = 0; i < NAMES; i++)
         if (strlen(names[i]) == len && memcmp(names[i], name, len) == 0) {

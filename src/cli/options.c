@@ -56,7 +56,7 @@ static const struct option table[] = {
     {'e', "--cache-type-layers", TEXT, AT(layer_forms), 0, 0,
      "other forms for some layers: 0-3=f16,7=q8_0/q4_0 (keys/values)"},
     {'e', "--cache-quant-after", INTEGER, AT(quantise_after), 0, 1 << 24,
-     "the first so many tokens of a request are kept as f16; a multiple of 32"},
+     "the first so many tokens of a request are kept as f16; raised to a multiple of 32"},
     {'e', "--itl-target-ms", INTEGER, AT(itl_target_ms), 0, 1000000,
      "time between tokens that reading prompts may stretch an iteration to; 0: by --itl-ratio"},
     {'e', "--itl-ratio", NUMBER, AT(itl_ratio), 1.1, 100, "the same, as a multiple of an iteration without prompts"},

@@ -42,12 +42,14 @@ int budget_plan(const struct program *program, const cohort_engine_options *o, s
 }
 
 uint64_t budget_tokens(const struct program *program, const struct state_plan *plan) {
-    uint64_t full = UINT64_MAX, most = 0;
+    uint64_t full = UINT64_MAX, windowed = 0, recurrent = 0;
     for (uint32_t g = 0; g < plan->groups; g++) {
         uint64_t tokens = (uint64_t)plan->pages[g] * BACKEND_PAGE_TOKENS;
         const struct program_group *group = &program->groups[g];
         if (group->kind == GROUP_ATTENTION && group->window == 0 && group->end == 0) full = min_u64(full, tokens);
-        if (tokens > most) most = tokens;
+        uint64_t *most = group->kind == GROUP_ATTENTION ? &windowed : &recurrent;
+        if (tokens > *most) *most = tokens;
     }
-    return full == UINT64_MAX ? most : full; /* windows hold what their rows need; full layers say how much fits */
+    if (full != UINT64_MAX) return full; /* the others hold what their rows need; full layers say how much fits */
+    return windowed > 0 ? windowed : recurrent;
 }

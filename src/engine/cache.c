@@ -14,16 +14,15 @@ _Static_assert(COHORT_CACHE_SALT_MAX + COHORT_TENANT_NAME_MAX + 64 <= SPACE_NAME
 _Static_assert((int)SPACE_NAME_MAX <= (int)DISK_SPACE_MAX, "and can be stored");
 _Static_assert((int)SPACES_MAX <= (int)PREFIX_SPACES_MAX, "the tree has room for all of them");
 
-/* Blocks that memory and the folder can hold: every block has a page in each full group, or, without such groups, is
- * on the way to one that has some. */
+/* Blocks that memory and the folder can hold: every block has a page in each full group that holds its place (the later
+ * ones count), or, without such groups, is on the way to one that has some. */
 static uint64_t blocks_max(const struct cohort_engine *e, const struct state_plan *plan) {
     uint64_t pages = 0, full = 0, least = UINT64_MAX;
     for (uint32_t g = 0; g < plan->groups; g++) {
         if (plan->pages[g] > pages) pages = plan->pages[g];
         if (plan->page_bytes[g] < least) least = plan->page_bytes[g];
-        if (model_program(e->model->built)->groups[g].kind == GROUP_ATTENTION &&
-            model_program(e->model->built)->groups[g].window == 0)
-            full += plan->page_bytes[g];
+        const struct program_group *group = &model_program(e->model->built)->groups[g];
+        if (group->kind == GROUP_ATTENTION && group->window == 0 && group->end == 0) full += plan->page_bytes[g];
     }
     uint64_t of_a_block = full ? full : least;
     uint64_t cold = e->options.state_dir && of_a_block ? e->options.state_dir_bytes / of_a_block : 0;

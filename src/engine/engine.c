@@ -60,6 +60,7 @@ int engine_make_effective(struct cohort_engine *e, cohort_error *err) {
     if (!code) code = check_range("batch_tokens", o->batch_tokens, 1, ENGINE_BATCH_MAX, err);
     if (!code) code = check_range("itl_target_ms", o->itl_target_ms, 0, ENGINE_ITL_MAX_MS, err);
     if (!code) code = check_range("itl_ratio_percent", o->itl_ratio_percent, 110, 10000, err);
+    if (!code) code = check_range("snapshot_stride", o->snapshot_stride, 0, ENGINE_CONTEXT_MAX, err);
     if (!code) code = check_range("ring_bytes", o->ring_bytes, 0, ENGINE_RING_BYTES_MAX, err);
     if (code) return code;
     if (o->batch_tokens < o->rows) o->batch_tokens = o->rows;

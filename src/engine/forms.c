@@ -35,6 +35,7 @@ static int take_exceptions(const cohort_engine_options *o, uint32_t layers, stru
 static int fill(struct cohort_engine *e, struct state_forms *forms, cohort_error *err) {
     cohort_engine_options *o = &e->options;
     uint32_t layers = model_get_spec(e->model->built)->n_layers, quantised = 0;
+    int anything = 0;
     int code = check_form("key_form", (int)o->key_form, err);
     if (!code) code = check_form("value_form", (int)o->value_form, err);
     if (code) return code;
@@ -42,8 +43,15 @@ static int fill(struct cohort_engine *e, struct state_forms *forms, cohort_error
         forms->layer[l] = (struct layer_forms){(enum state_form)o->key_form, (enum state_form)o->value_form};
     code = take_exceptions(o, layers, forms, err);
     if (code) return code;
-    for (uint32_t l = 0; l < layers; l++)
-        quantised += forms->layer[l].key != FORM_F16 || forms->layer[l].value != FORM_F16;
+    const struct spec_layer *layer = model_get_spec(e->model->built)->layers;
+    for (uint32_t l = 0; l < layers; l++) {
+        int plain = forms->layer[l].key == FORM_F16 && forms->layer[l].value == FORM_F16;
+        if (layer[l].mixer == SPEC_ATTENTION) quantised += !plain;
+        anything |= !plain;
+    }
+    if (anything && quantised == 0)
+        return err_set(err, COHORT_E_ARGUMENT, o->layer_forms_n ? "layer_forms" : "key_form",
+                       "the layers that should keep keys and values in other forms have none: they are recurrent");
     if (o->quantise_after > 0 && quantised == 0)
         return err_set(err, COHORT_E_ARGUMENT, "quantise_after",
                        "quantise_after is %u, and all keys and values are f16: there is nothing to quantise",
@@ -52,6 +60,10 @@ static int fill(struct cohort_engine *e, struct state_forms *forms, cohort_error
         return err_set(err, COHORT_E_ARGUMENT, "quantise_after", "quantise_after is %u; 0 to %d are possible",
                        o->quantise_after, SPEC_CONTEXT_MAX);
     o->quantise_after = (o->quantise_after + PAGE_TOKENS - 1) / PAGE_TOKENS * PAGE_TOKENS;
+    if (o->quantise_after > 0 && o->quantise_after >= o->context)
+        return err_set(err, COHORT_E_ARGUMENT, "quantise_after",
+                       "quantise_after is %u, the context %u: nothing would be quantised", o->quantise_after,
+                       o->context);
     forms->after = o->quantise_after;
     return 0;
 }

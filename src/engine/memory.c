@@ -55,7 +55,9 @@ static int needs_take(struct cohort_engine *e, struct needs *out, cohort_error *
     if (code) return code;
     out->books = books_bytes(e, &out->state);
     out->limit = budget_memory_limit();
-    out->total = out->model + out->backend.weights + out->backend.work + out->state.bytes + out->books;
+    const uint64_t parts[] = {out->model, out->backend.weights, out->backend.work, out->state.bytes, out->books};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) /* a hostile file's state may be as large as can be */
+        out->total = parts[i] > UINT64_MAX - out->total ? UINT64_MAX : out->total + parts[i];
     return 0;
 }
 
@@ -76,7 +78,7 @@ static int say_group(struct buf *b, const struct program_group *g, uint32_t page
                 g->kv_heads, g->key_width, g->value_width, form_name(g->key_form), form_name(g->value_form),
                 (double)page_bytes / PAGE_TOKENS / 1024, (uint64_t)pages * PAGE_TOKENS);
     }
-    return code ? code : buf_addf(b, ", %.1f MiB\n", (double)(page_bytes * pages) / 1048576);
+    return code ? code : buf_addf(b, ", %.1f MiB\n", (double)page_bytes * pages / 1048576);
 }
 
 static int json_group(struct buf *b, const struct program_group *g, uint32_t pages, uint64_t page_bytes) {
@@ -136,8 +138,14 @@ int cohort_plan(cohort_model *model, const cohort_engine_options *options, int j
     *out_len = 0;
     if (!model->built)
         return err_set(err, COHORT_E_UNSUPPORTED, "vocab_only", "the model was opened for its vocabulary only");
+    int expected = 0; /* the program is made in the options' forms, so nobody else may look at it */
+    if (!atomic_compare_exchange_strong(&model->in_use, &expected, 1))
+        return err_set(err, COHORT_E_UNSUPPORTED, "model", "a plan needs the model for itself, and an engine is open");
     struct cohort_engine *e = mem_zalloc(1, sizeof(*e));
-    if (!e) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a plan");
+    if (!e) {
+        atomic_store(&model->in_use, 0);
+        return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a plan");
+    }
     e->model = model;
     if (options)
         e->options = *options;
@@ -150,6 +158,7 @@ int cohort_plan(cohort_model *model, const cohort_engine_options *options, int j
                      0) /* a code would name no reason */
         code = err_set(err, COHORT_E_MEMORY, NULL, "no memory for a plan");
     mem_free(e);
+    atomic_store(&model->in_use, 0);
     if (code) {
         buf_free(&b);
         return code;

@@ -171,6 +171,9 @@ static int read_heads(const struct keys *k, const struct family *family, struct 
         struct spec_attention *a = &spec->layers[i].attention;
         *a = (struct spec_attention){
             .heads = heads[i], .kv_heads = kv_heads[i], .key_width = key_width, .value_width = value_width};
+        if (family->query_gated && key_width != value_width)
+            return keys_error(k, "attention.value_length",
+                              "is %u, but gates of queries %u wide belong to values as wide", value_width, key_width);
         if (kv_heads[i] && heads[i] % kv_heads[i])
             return keys_error(k, "attention.head_count_kv", "is %u in layer %u, which does not divide head_count %u",
                               kv_heads[i], i, heads[i]);

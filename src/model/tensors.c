@@ -86,10 +86,9 @@ static int layer_has(const struct finder *f, uint32_t layer, const char *part) {
     return model_file_tensor(f->file, name) != NULL;
 }
 
-static int too_wide(struct finder *f, uint32_t layer, const char *what, uint64_t width) {
-    return err_set(f->err, COHORT_E_FILE, "attention.head_count",
-                   "%s of layer %u together are %llu wide, at most %u is supported", what, layer,
-                   (unsigned long long)width, SPEC_WIDTH_MAX);
+static int too_wide(struct finder *f, uint32_t layer, const char *key, const char *what, uint64_t width) {
+    return err_set(f->err, COHORT_E_FILE, key, "%s of layer %u together are %llu wide, at most %u is supported", what,
+                   layer, (unsigned long long)width, SPEC_WIDTH_MAX);
 }
 
 static int read_attention(struct finder *f, const struct family *family, uint32_t width, uint32_t i,
@@ -97,8 +96,9 @@ static int read_attention(struct finder *f, const struct family *family, uint32_
     uint64_t q = (uint64_t)a->heads * a->key_width, k = (uint64_t)a->kv_heads * a->key_width;
     uint64_t v = (uint64_t)a->kv_heads * a->value_width, o = (uint64_t)a->heads * a->value_width;
     a->gated = family->query_gated;
-    if (2 * q + k + v > SPEC_WIDTH_MAX || o > SPEC_WIDTH_MAX)
-        return too_wide(f, i, "the heads", 2 * q + k + v > o ? 2 * q + k + v : o);
+    uint64_t in = (a->gated ? 2 : 1) * q + k + v;
+    if (in > SPEC_WIDTH_MAX || o > SPEC_WIDTH_MAX)
+        return too_wide(f, i, "attention.head_count", "the heads", in > o ? in : o);
 
     enum need bias = family->qkv_biases ? REQUIRED : OPTIONAL;
     int rc;
@@ -136,7 +136,7 @@ static int layer_taps(struct finder *f, uint32_t layer, const char *part, uint64
 
 static int read_gated_delta(struct finder *f, uint32_t width, uint32_t i, struct spec_gated_delta *d) {
     uint64_t keys = (uint64_t)d->key_heads * d->key_width, values = (uint64_t)d->heads * d->value_width;
-    if (2 * keys + values > SPEC_WIDTH_MAX) return too_wide(f, i, "the heads", 2 * keys + values);
+    if (2 * keys + values > SPEC_WIDTH_MAX) return too_wide(f, i, "ssm.inner_size", "the heads", 2 * keys + values);
     int rc = layer_matrix(f, i, "attn_qkv", OPTIONAL, width, 2 * keys + values, &d->in);
     if (!rc) rc = layer_matrix(f, i, "attn_gate", OPTIONAL, width, values, &d->gate);
     if (!rc) rc = layer_matrix(f, i, "ssm_alpha", OPTIONAL, width, d->heads, &d->decay);
@@ -149,7 +149,8 @@ static int read_gated_delta(struct finder *f, uint32_t width, uint32_t i, struct
 }
 
 static int read_short_conv(struct finder *f, uint32_t width, uint32_t i, struct spec_short_conv *c) {
-    if (3 * (uint64_t)width > SPEC_WIDTH_MAX) return too_wide(f, i, "the gates and values", 3 * (uint64_t)width);
+    if (3 * (uint64_t)width > SPEC_WIDTH_MAX)
+        return too_wide(f, i, "embedding_length", "the gates and values", 3 * (uint64_t)width);
     int rc = layer_matrix(f, i, "shortconv.in_proj", OPTIONAL, width, 3 * (uint64_t)width, &c->in);
     if (!rc) rc = layer_taps(f, i, "shortconv.conv", c->taps, width, &c->conv);
     return rc ? rc : layer_matrix(f, i, "shortconv.out_proj", OPTIONAL, width, width, &c->out);

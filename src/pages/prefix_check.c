@@ -78,17 +78,6 @@ static int heaps_hold(const struct prefix *p, const struct block *b) {
 
 /* ---- Siblings ---- */
 
-static uint32_t leftmost(const struct prefix *p, uint32_t i) {
-    while (p->block[i].left != NO_BLOCK) i = p->block[i].left;
-    return i;
-}
-
-static uint32_t next_sibling(const struct prefix *p, uint32_t i) {
-    if (p->block[i].right != NO_BLOCK) return leftmost(p, p->block[i].right);
-    while (p->block[i].up != NO_BLOCK && p->block[p->block[i].up].right == i) i = p->block[i].up;
-    return p->block[i].up;
-}
-
 static int links_hold(const struct prefix *p, uint32_t i) {
     const struct block *b = &p->block[i];
     const uint32_t kid[2] = {b->left, b->right};
@@ -104,7 +93,7 @@ static int siblings_hold(const struct prefix *p, uint32_t root, uint32_t parent,
     if (root == NO_BLOCK) return 1;
     if (!live(p, root) || p->block[root].up != NO_BLOCK) return 0;
     const struct block *before = NULL;
-    for (uint32_t i = leftmost(p, root); i != NO_BLOCK; i = next_sibling(p, i)) {
+    for (uint32_t i = block_leftmost(p, root); i != NO_BLOCK; i = block_next(p, i)) {
         const struct block *b = &p->block[i];
         if (!live(p, i) || b->parent != parent || !links_hold(p, i) || tally[i].seen++) return 0;
         if (before != NULL) {

@@ -349,13 +349,43 @@ static int evict_windowed(struct prefix *p, uint32_t group) {
     return 1;
 }
 
+/* The group holds only beginnings, and all its idle pages lie before blocks that have theirs in another group: the last
+ * such page on a path whose end is worth little. */
+static struct block *last_idle(const struct prefix *p, uint32_t group) {
+    for (uint32_t g = 0; g < p->groups; g++) {
+        const struct heap *h = &p->heap[HEAP_GROUP + g];
+        for (uint32_t k = 0; (p->full >> g & 1U) && k < h->n; k++)
+            for (struct block *at = &p->block[h->item[k]]; at != NULL; at = parent_of(p, at))
+                if (is_idle(p, at, group)) return at;
+    }
+    return NULL;
+}
+
+static struct block *resident_kid(const struct prefix *p, const struct block *b) {
+    uint32_t i = b->kids == NO_BLOCK ? NO_BLOCK : block_leftmost(p, b->kids);
+    while (i != NO_BLOCK && !block_resident(p, &p->block[i])) i = block_next(p, i);
+    return i == NO_BLOCK ? NULL : &p->block[i];
+}
+
+/* The block and what lies behind it: of other paths nothing. No row holds what is behind an idle page. */
+static void path_evict(struct prefix *p, struct block *b) {
+    for (struct block *at = b, *kid; b->kid[0] > 0; at = b) {
+        while ((kid = resident_kid(p, at)) != NULL) at = kid;
+        leaf_evict(p, at);
+    }
+    leaf_evict(p, b);
+}
+
 int prefix_evict_page(struct prefix *p, uint32_t group) {
     if (p->windowed >> group & 1U) return evict_windowed(p, group);
     struct block *b = heap_top(p, HEAP_GROUP + group);
-    for (uint32_t g = 0; b == NULL && g < p->groups; g++) /* it is before some that have pages in another group */
-        if (p->full >> g & 1U) b = heap_top(p, HEAP_GROUP + g);
+    if (b != NULL) {
+        leaf_evict(p, b);
+        return 1;
+    }
+    b = p->group[group].shape.end != 0 ? last_idle(p, group) : NULL;
     if (b == NULL) return prefix_evict_block(p); /* what is behind an idle page is in rows' hands, or in none */
-    leaf_evict(p, b);
+    path_evict(p, b);
     return 1;
 }
 

@@ -141,6 +141,17 @@ static inline int block_copied(const struct prefix *p, const struct block *b) {
 }
 static inline uint32_t block_end(const struct block *b) { return b->index * PAGE_TOKENS + b->n; }
 
+/* Siblings in the order of their tokens. */
+static inline uint32_t block_leftmost(const struct prefix *p, uint32_t i) {
+    while (p->block[i].left != NO_BLOCK) i = p->block[i].left;
+    return i;
+}
+static inline uint32_t block_next(const struct prefix *p, uint32_t i) {
+    if (p->block[i].right != NO_BLOCK) return block_leftmost(p, p->block[i].right);
+    while (p->block[i].up != NO_BLOCK && p->block[p->block[i].up].right == i) i = p->block[i].up;
+    return p->block[i].up;
+}
+
 /* The first block whose page somebody who goes on at `position` needs. A window of 1 needs nothing; it is treated as 2,
  * so that a block that is cut always has a page to copy. */
 static inline uint32_t window_first(uint32_t window, uint32_t position) {

@@ -215,14 +215,16 @@ static int store_next(struct sched *s, struct row *r, const int32_t *tokens, uin
     prefix_block block = prefix_add(s->prefix, r->space, r->block, tokens, n, page);
     r->sealed = block == 0;
     if (r->sealed) return 0;
-    int computed = i >= r->taken / PAGE_TOKENS;
+    int computed = i >= r->taken / PAGE_TOKENS, lent = 0;
     struct prefix_view own;
     for (uint32_t g = 0; g < s->config.groups; g++) {
         if (i < r->span[g].first || i >= r->span[g].end) continue;
         uint32_t *entry = &row_table(s, r, g)[i];
         if (*entry != page[g]) computed = 0;
+        lent |= page[g] != PAGE_NONE;
         *entry = page[g];
     }
+    computed &= lent; /* without full groups a block may be there already, and this row have nothing for it */
     /* A copy of the own one may have outlived the pages of those before it. */
     if (computed && (!prefix_get(s->prefix, r->own, &own) || own.index > i)) r->own = block;
     prefix_pin(s->prefix, block);

@@ -201,6 +201,10 @@ static void run_batch(struct journal *j, struct command *first) {
             if (alone != SQLITE_OK) c->code = COHORT_E_IO;
             if (journal_is_disk_error(alone)) rc = alone;
         }
+        if ((missing = journal_missing(j)) != NULL) {
+            rc = SQLITE_CANTOPEN;
+            for (struct command *c = first; c; c = c->next) c->code = COHORT_E_CLOSED;
+        }
     } else if (rc != SQLITE_OK) {
         for (struct command *c = first; c; c = c->next) c->code = COHORT_E_IO;
     }

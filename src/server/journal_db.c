@@ -216,8 +216,10 @@ static int open_writing(struct journal *j, int64_t *newer) {
     if (rc == SQLITE_OK) rc = recognise(j, newer);
     if (rc != SQLITE_OK || *newer) return rc; /* one of a newer format is left as it is */
     rc = sqlite3_exec(j->writing, "PRAGMA journal_mode = WAL; PRAGMA journal_size_limit = 16777216", NULL, NULL, NULL);
-    if (rc == SQLITE_OK && (rc = journal_db_rest(j)) == SQLITE_BUSY) rc = SQLITE_OK; /* later */
     if (rc != SQLITE_OK) return rc;
+    rc = journal_db_rest(j);
+    if (rc == SQLITE_CORRUPT || rc == SQLITE_NOTADB) return rc;
+    j->unrested = rc != SQLITE_OK; /* later: a full disk keeps nobody from starting */
     char limit[64];
     int64_t page = 4096;
     rc = number_of(j->writing, "PRAGMA page_size", &page);

@@ -9,7 +9,7 @@
  *
  * The sums go on from frame to frame, over 8 bytes of its head and its page. Frames with other salts are of an earlier
  * round and mean nothing. A whole frame of this round that ends a commit, behind one that does not hold, can only be
- * there if that one had been written, too. */
+ * there if that one had been written, too, or if the power went while both were on their way. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -140,8 +140,8 @@ void journal_look_at_wal(struct journal *j) {
         int kept = copy(&w, aside) == 0;
         fprintf(
             stderr,
-            "cohort: %s is damaged at page %llu of what was written last: %llu pages (%llu bytes) from there on are "
-            "lost, and stored calls with them%s%s\n",
+            "cohort: %s is damaged at page %llu of what was written last: %llu pages (%llu bytes) from there on "
+            "cannot be read, and stored calls may be lost with them%s%s\n",
             path, (unsigned long long)w.bad_from, (unsigned long long)w.lost,
             (unsigned long long)(w.lost * (FRAME_HEAD + (uint64_t)w.page)),
             kept ? "; a copy is in " : "; it cannot be copied", kept ? aside : "");

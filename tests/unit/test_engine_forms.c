@@ -141,6 +141,7 @@ static void what_cannot_be_is_refused(void **state) {
     refused(model, (struct forms){COHORT_FORM_F16, (cohort_state_form)9, 0, {0}, 0}, "value_form", "q4_0");
     refused(model, (struct forms){COHORT_FORM_F16, COHORT_FORM_F16, 32, {0}, 0}, "quantise_after", "nothing");
     refused(model, (struct forms){COHORT_FORM_Q8_0, COHORT_FORM_F16, UINT32_MAX, {0}, 0}, "quantise_after", "possible");
+    refused(model, (struct forms){COHORT_FORM_Q8_0, COHORT_FORM_F16, 250, {0}, 0}, "quantise_after", "the context 256");
     cohort_layer_forms far = {0, 4000, COHORT_FORM_Q8_0, COHORT_FORM_F16}, back = {1, 0, COHORT_FORM_Q8_0, 0};
     refused(model, (struct forms){COHORT_FORM_F16, COHORT_FORM_F16, 0, far, 1}, "layer_forms", "layers 0 to");
     refused(model, (struct forms){COHORT_FORM_F16, COHORT_FORM_F16, 0, back, 1}, "layer_forms", "layers 0 to");
@@ -150,10 +151,23 @@ static void what_cannot_be_is_refused(void **state) {
     cohort_model_close(model);
 }
 
+static void what_recurrent_layers_lack_is_refused(void **state) {
+    cohort_model *model = run_open_model("qwen3_5", NULL, 1);
+    if (!model) skip();
+    cohort_layer_forms first = {0, 0, COHORT_FORM_Q8_0, COHORT_FORM_Q8_0};
+    refused(model, (struct forms){COHORT_FORM_F16, COHORT_FORM_F16, 0, first, 1}, "layer_forms", "recurrent");
+    refused(model, (struct forms){COHORT_FORM_F16, COHORT_FORM_F16, 64, first, 1}, "layer_forms", "recurrent");
+    cohort_engine_options o = options_of(&(struct forms){COHORT_FORM_Q8_0, COHORT_FORM_Q4_0, 0, {0}, 0});
+    run_open_engine(model, &o); /* those that have keys */
+    run_close(0);
+    cohort_model_close(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(same_bytes_in_any_company, run_close_engine),
         cmocka_unit_test_teardown(forms_are_identity, run_close_engine),
+        cmocka_unit_test_teardown(what_recurrent_layers_lack_is_refused, run_close_engine),
         cmocka_unit_test_teardown(what_cannot_be_is_refused, run_close_engine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

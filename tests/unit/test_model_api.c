@@ -190,6 +190,26 @@ static void a_plan_is_what_an_engine_takes(void **state) {
         }
 }
 
+static void a_plan_needs_the_model_for_itself(void **state) {
+    NEEDS_MODEL;
+    cohort_engine_options o;
+    cohort_error err;
+    char *text;
+    size_t len;
+    cohort_engine_options_defaults(&o);
+    o.rows = 1;
+    o.context = 64;
+    run_open_engine(model, &o);
+    assert_int_equal(cohort_plan(model, &o, 0, &text, &len, &err), COHORT_E_UNSUPPORTED);
+    assert_string_equal(err.field, "model");
+    run_close_engine(NULL);
+    assert_int_equal(cohort_plan(model, &o, 0, &text, &len, &err), 0);
+    cohort_free(text);
+    o.snapshot_stride = UINT32_MAX;
+    assert_int_equal(cohort_plan(model, &o, 0, &text, &len, &err), COHORT_E_ARGUMENT);
+    assert_string_equal(err.field, "snapshot_stride");
+}
+
 static void a_plan_of_bad_options_names_the_field(void **state) {
     NEEDS_MODEL;
     cohort_engine_options o;
@@ -213,6 +233,7 @@ int main(void) {
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(a_vocabulary_has_no_engine),
         cmocka_unit_test_teardown(a_plan_is_what_an_engine_takes, run_close_engine),
+        cmocka_unit_test_teardown(a_plan_needs_the_model_for_itself, run_close_engine),
         cmocka_unit_test(a_plan_of_bad_options_names_the_field),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);

@@ -126,6 +126,7 @@ static const struct key_case key_cases[] = {
     {"llama", "attention.value_length", U32, 8, NULL, F, "blk.0.attn_v.weight"},
     {"qwen3", "attention.key_length", REMOVE, 0, NULL, F, "blk.0.attn_q.weight"},
     /* recurrent layers */
+    {"qwen35", "attention.value_length", U32, 8, NULL, F, "attention.value_length is 8"},
     {"qwen35", "ssm.conv_kernel", REMOVE, 0, NULL, F, "ssm.conv_kernel is missing"},
     {"qwen35", "ssm.conv_kernel", U32, 1, NULL, F, "ssm.conv_kernel is 1, allowed is 2 to 16"},
     {"qwen35", "ssm.conv_kernel", U32, 17, NULL, F, "ssm.conv_kernel is 17"},

@@ -315,10 +315,49 @@ static void names_of_copies_are_told_from_the_end_when_blocks_go(void **state) {
     end();
 }
 
+/* A group of 4 pages for first blocks, another for all later ones. */
+static uint32_t store_ranged(const int32_t *tokens, uint32_t blocks) {
+    uint32_t page[2], held[8];
+    prefix_block block = 0;
+    for (uint32_t i = 0; i < blocks; i++) {
+        page[0] = i == 0 ? prefix_alloc(p, 0) : PAGE_NONE;
+        page[1] = i == 0 ? PAGE_NONE : prefix_alloc(p, 1);
+        held[i] = page[i > 0];
+        assert_int_not_equal(held[i], PAGE_NONE);
+        block = prefix_add(p, SPACE, block, tokens + i * PAGE_TOKENS, PAGE_TOKENS, page);
+    }
+    for (uint32_t i = 0; i < blocks; i++) prefix_unref(p, i > 0, held[i]);
+    assert_true(prefix_check(p));
+    return blocks * PAGE_TOKENS;
+}
+
+/* When the first blocks' pages run out, one conversation goes and the others keep all they have. */
+static void a_beginning_goes_with_its_own_path_only(void **state) {
+    groups = 2;
+    assert_int_equal(pages_new(&pages, 2, (uint32_t[]){4, 100}, NULL), 0);
+    struct prefix_config config = {.pages = pages, .groups = 2, .blocks_max = 100, .seed = 99};
+    config.group[0].end = config.group[1].begin = 1;
+    assert_int_equal(prefix_new(&config, &p, NULL), 0);
+    int32_t text[5][256];
+    for (int32_t i = 0; i < 5; i++) memcpy(text[i], seq(i, 256), sizeof text[i]);
+    for (int i = 0; i < 4; i++) store_ranged(text[i], 8);
+    for (int i = 1; i < 4; i++)
+        for (uint32_t g = 0; g < 2; g++) { /* used again, but for the first */
+            uint32_t table[8], partial, first = prefix_take(p, find(text[i], 256).block, 256, g, table, &partial);
+            for (uint32_t k = first; k < (g == 0 ? 1U : 8U); k++) prefix_unref(p, g, table[k]);
+        }
+    store_ranged(text[4], 8);
+    assert_int_equal(find(text[0], 256).tokens, 0);
+    for (int i = 1; i < 5; i++) assert_int_equal(find(text[i], 256).tokens, 256);
+    assert_int_equal(counts().evicted, 8);
+    end();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(leaves_go_first_and_those_used_longest_ago),
         cmocka_unit_test(an_idle_page_before_one_in_use_is_found),
+        cmocka_unit_test(a_beginning_goes_with_its_own_path_only),
         cmocka_unit_test(hot_prefixes_survive_a_scan),
         cmocka_unit_test(weight_holds_longer),
         cmocka_unit_test(a_snapshot_far_from_its_predecessor_survives_a_near_one),

@@ -93,6 +93,7 @@ static int taps_take(struct backend_program *p, const struct program_tensor *t, 
         return err_set(err, COHORT_E_UNSUPPORTED, t->name, "a convolution of type %s is not supported",
                        type_name(t->type));
     w->vector = mem_aligned((size_t)t->cols * t->rows, sizeof *w->vector);
+    p->work_bytes += (size_t)t->cols * t->rows * sizeof *w->vector;
     if (!w->vector) return no_memory(err, "a convolution", (uint64_t)t->cols * t->rows * sizeof *w->vector);
     for (uint32_t row = 0; row < t->rows; row++) {
         float taps[CONV_TAPS_MAX];
@@ -177,7 +178,7 @@ static int shape_take(struct backend_program *p, const struct program *program, 
         const float *balance = program->layers[i].balance;
         if (balance) {
             p->layers[i].balance = mem_alloc(g->key_width, sizeof(float));
-            if (!p->layers[i].balance) return no_memory(err, "a layer's balance", g->key_width);
+            if (!p->layers[i].balance) return no_memory(err, "a layer's balance", g->key_width * sizeof(float));
             memcpy(p->layers[i].balance, balance, g->key_width * sizeof(float));
         }
         if (p->layers[i].late < 0) continue;

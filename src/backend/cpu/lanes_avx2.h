@@ -113,8 +113,7 @@ LANES_INLINE void lanes_store_half(uint16_t *p, lanes x) {
     _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* 32 floats at p as pairs: the first of each pair, the second of each pair. */
-/* Sixteen bytes with a sign; integers within their range, rounded to nearest even. */
+/* Sixteen bytes with a sign. */
 LANES_INLINE lanes lanes_of_bytes(__m128i v) {
     return (lanes){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)),
                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(v, v)))};
