@@ -196,8 +196,8 @@ typedef struct cohort_engine_options {
                                  so many tokens; 0: none */
     const char *state_dir;    /* copied; a folder in which state survives the engine; NULL: none */
     uint64_t state_dir_bytes; /* its size at most */
-    cohort_state_form key_form, value_form; /* of every layer, but for: */
-    const cohort_layer_forms *layer_forms;  /* copied; a later one goes before an earlier one */
+    cohort_state_form key_form, value_form; /* of every layer; q4_0 only where no window bounds the state, else q8_0 */
+    const cohort_layer_forms *layer_forms;  /* exceptions, as they are; copied; a later one goes before an earlier */
     size_t layer_forms_n;                   /* at most COHORT_LAYER_FORMS_MAX */
     uint32_t quantise_after;                /* positions below it are f16 everywhere; raised to a multiple of 32 */
 } cohort_engine_options;

@@ -16,6 +16,13 @@ static int check_form(const char *field, int form, cohort_error *err) {
     return err_set(err, COHORT_E_ARGUMENT, field, "%s is %d; there are 0 (f16), 1 (q8_0) and 2 (q4_0)", field, form);
 }
 
+/* Four bits are for what grows with the context. A window holds a bounded number of tokens, so it keeps eight, unless
+ * an exception names the layer: that costs little memory and saves most of what four bits cost in quality. */
+static enum state_form form_of(const struct spec_layer *layer, cohort_state_form form) {
+    int bounded = layer->mixer == SPEC_ATTENTION && layer->attention.window != 0;
+    return bounded && form == COHORT_FORM_Q4_0 ? FORM_Q8 : (enum state_form)form;
+}
+
 static int take_exceptions(const cohort_engine_options *o, uint32_t layers, struct state_forms *forms,
                            cohort_error *err) {
     for (size_t i = 0; i < o->layer_forms_n; i++) {
@@ -39,11 +46,11 @@ static int fill(struct cohort_engine *e, struct state_forms *forms, cohort_error
     int code = check_form("key_form", (int)o->key_form, err);
     if (!code) code = check_form("value_form", (int)o->value_form, err);
     if (code) return code;
+    const struct spec_layer *layer = model_get_spec(e->model->built)->layers;
     for (uint32_t l = 0; l < layers; l++)
-        forms->layer[l] = (struct layer_forms){(enum state_form)o->key_form, (enum state_form)o->value_form};
+        forms->layer[l] = (struct layer_forms){form_of(&layer[l], o->key_form), form_of(&layer[l], o->value_form)};
     code = take_exceptions(o, layers, forms, err);
     if (code) return code;
-    const struct spec_layer *layer = model_get_spec(e->model->built)->layers;
     for (uint32_t l = 0; l < layers; l++) {
         int plain = forms->layer[l].key == FORM_F16 && forms->layer[l].value == FORM_F16;
         if (layer[l].mixer == SPEC_ATTENTION) quantised += !plain;

@@ -21,7 +21,7 @@ struct forms {
 
 static const struct forms cases[] = {
     {COHORT_FORM_Q8_0, COHORT_FORM_Q8_0, 0, {0}, 0},
-    {COHORT_FORM_Q4_0, COHORT_FORM_Q4_0, 0, {0}, 0},
+    {COHORT_FORM_Q4_0, COHORT_FORM_Q4_0, 0, {0, 6, COHORT_FORM_Q4_0, COHORT_FORM_Q4_0}, 1},
     {COHORT_FORM_Q8_0, COHORT_FORM_Q4_0, 0, {1, 1, COHORT_FORM_F16, COHORT_FORM_F16}, 1},
     {COHORT_FORM_Q4_0, COHORT_FORM_F16, 33, {0}, 0},
 };
@@ -124,6 +124,31 @@ static void forms_are_identity(void **state) {
     }
 }
 
+static int plan_has(cohort_model *model, struct forms f, const char *words) {
+    cohort_engine_options o = options_of(&f);
+    cohort_error err = {0};
+    char *json;
+    size_t len;
+    assert_int_equal(cohort_plan(model, &o, 1, &json, &len, &err), 0);
+    int has = strstr(json, words) != NULL;
+    cohort_free(json);
+    return has;
+}
+
+/* Six layers of seven have a window. */
+static void four_bits_are_for_what_grows(void **state) {
+    cohort_model *model = run_open_model("gemma3", NULL, 1);
+    if (!model) skip();
+    static const struct forms all = {COHORT_FORM_Q4_0, COHORT_FORM_Q4_0, 0, {0}, 0};
+    static const struct forms named = {
+        COHORT_FORM_Q4_0, COHORT_FORM_Q4_0, 0, {0, 6, COHORT_FORM_Q4_0, COHORT_FORM_Q4_0}, 1};
+    const char *bounded = "\"window\":16,\"first_token\":0,\"end_token\":0,\"keys\":\"q8_0\",\"values\":\"q8_0\"";
+    const char *whole = "\"window\":0,\"first_token\":0,\"end_token\":0,\"keys\":\"q4_0\",\"values\":\"q4_0\"";
+    assert_true(plan_has(model, all, bounded) && plan_has(model, all, whole));
+    assert_false(plan_has(model, named, "q8_0"));
+    cohort_model_close(model);
+}
+
 static void refused(cohort_model *model, struct forms f, const char *field, const char *words) {
     cohort_engine *engine = NULL;
     cohort_error err = {0};
@@ -167,6 +192,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(same_bytes_in_any_company, run_close_engine),
         cmocka_unit_test_teardown(forms_are_identity, run_close_engine),
+        cmocka_unit_test(four_bits_are_for_what_grows),
         cmocka_unit_test_teardown(what_recurrent_layers_lack_is_refused, run_close_engine),
         cmocka_unit_test_teardown(what_cannot_be_is_refused, run_close_engine),
     };
