@@ -8,17 +8,7 @@
 #include "backend/cpu/kernels.h"
 
 static void l2_norm(float *y, const float *x, uint32_t n, float eps, float scale) {
-    lanes squares = lanes_splat(0);
-    uint32_t i = 0;
-    for (; n - i >= 16; i += 16) {
-        lanes v = lanes_load(x + i);
-        squares = lanes_fma(v, v, squares);
-    }
-    if (i < n) {
-        lanes v = lanes_load_first(x + i, (int)(n - i));
-        squares = lanes_fma(v, v, squares);
-    }
-    lanes r = lanes_splat(1 / sqrtf(lanes_sum(squares) + eps)), scales = lanes_splat(scale);
+    lanes r = lanes_splat(1 / sqrtf(sum_of_squares(x, n) + eps)), scales = lanes_splat(scale);
     OVER_LANES(y, x, x, n, lanes_mul(lanes_mul(v, r), scales));
 }
 

@@ -52,7 +52,7 @@ LANES_INLINE lanes lanes_sigmoid(lanes x) {
 }
 
 /* Absent lanes are +0 and add nothing: a sum that began at +0 is never -0. */
-static void norm(float *y, const float *x, const float *weight, uint32_t n, float eps) {
+LANES_INLINE float sum_of_squares(const float *x, uint32_t n) {
     lanes squares = lanes_splat(0);
     uint32_t i = 0;
     for (; n - i >= 16; i += 16) {
@@ -63,8 +63,13 @@ static void norm(float *y, const float *x, const float *weight, uint32_t n, floa
         lanes v = lanes_load_first(x + i, (int)(n - i));
         squares = lanes_fma(v, v, squares);
     }
-    float mean = lanes_sum(squares) / (float)n;
+    return lanes_sum(squares);
+}
+
+static void norm(float *y, const float *x, const float *weight, uint32_t n, float eps) {
+    float mean = sum_of_squares(x, n) / (float)n;
     lanes r = lanes_splat(1 / sqrtf(mean + eps));
+    uint32_t i;
     for (i = 0; n - i >= 16; i += 16)
         lanes_store(y + i, lanes_mul(lanes_mul(lanes_load(x + i), r), lanes_load(weight + i)));
     if (i < n) {
