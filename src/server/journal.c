@@ -185,28 +185,39 @@ static uint64_t bytes_in_use(struct journal *j) {
     return (uint64_t)(pages - free_pages) * (uint64_t)size;
 }
 
+static void set_codes(struct command *first, int code) {
+    for (struct command *c = first; c; c = c->next) c->code = code;
+}
+
+/* All of them, or each that can be; the others have a code then. */
+static int write_batch(struct journal *j, struct command *first) {
+    int rc = transact(j, first, NULL);
+    if (rc == SQLITE_OK) return rc;
+    if (journal_is_disk_error(rc)) {
+        set_codes(first, COHORT_E_IO);
+        return rc;
+    }
+    /* One of them is at fault: the others do without it. */
+    rc = SQLITE_OK;
+    for (struct command *c = first; c; c = c->next) {
+        int alone = transact(j, c, c->next);
+        if (alone != SQLITE_OK) c->code = COHORT_E_IO;
+        if (journal_is_disk_error(alone)) rc = alone;
+    }
+    return rc;
+}
+
 static void run_batch(struct journal *j, struct command *first) {
     uint64_t ended = 0, begun = 0, removed = 0;
+    int rc = SQLITE_CANTOPEN;
     const char *missing = journal_missing(j);
-    int rc = missing ? SQLITE_CANTOPEN : transact(j, first, NULL);
-    if (!missing) missing = journal_missing(j); /* nothing is reported as written where nobody will look for it */
+    if (!missing) {
+        rc = write_batch(j, first);
+        missing = journal_missing(j); /* nothing is reported as written where nobody will look for it */
+    }
     if (missing) {
         rc = SQLITE_CANTOPEN;
-        for (struct command *c = first; c; c = c->next) c->code = COHORT_E_CLOSED;
-    } else if (rc != SQLITE_OK && !journal_is_disk_error(rc)) {
-        /* One of them is at fault: the others do without it. */
-        rc = SQLITE_OK;
-        for (struct command *c = first; c; c = c->next) {
-            int alone = transact(j, c, c->next);
-            if (alone != SQLITE_OK) c->code = COHORT_E_IO;
-            if (journal_is_disk_error(alone)) rc = alone;
-        }
-        if ((missing = journal_missing(j)) != NULL) {
-            rc = SQLITE_CANTOPEN;
-            for (struct command *c = first; c; c = c->next) c->code = COHORT_E_CLOSED;
-        }
-    } else if (rc != SQLITE_OK) {
-        for (struct command *c = first; c; c = c->next) c->code = COHORT_E_IO;
+        set_codes(first, COHORT_E_CLOSED);
     }
     tell(j, rc, missing);
     for (struct command *c = first; c; c = c->next) {

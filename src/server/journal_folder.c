@@ -1,5 +1,5 @@
 /* The state directory as the journal sees it: who has it, that what is opened there is a plain file, and whether the
- * names there still mean the files that are open. The opener's thread; journal_is_there: the journal's.
+ * names there still mean the files that are open. The opener's thread; journal_missing: the journal's, too.
  *
  * SQLite keeps its files open and never asks again what their names mean. What is written after the folder was moved,
  * or a file of it was removed or replaced, is lost to the next start. */
