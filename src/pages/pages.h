@@ -49,6 +49,10 @@ static inline uint32_t pages_clamp(const struct pages_shape *shape, uint32_t blo
     return shape->end != 0 && block > shape->end ? shape->end : block;
 }
 
+static inline int pages_has(const struct pages_shape *shape, uint32_t block) {
+    return block >= shape->begin && (shape->end == 0 || block < shape->end);
+}
+
 /* Tokens behind its window that a row keeps in a windowed group. So the page of a block whose last token was just
  * computed, and those before it that a snapshot there needs, are still there when that token becomes known. */
 enum { PAGES_SLACK = PAGE_TOKENS };

@@ -3,8 +3,8 @@
  * and its weight. So what is used rarely is overtaken by the clock, whatever it cost.
  *
  * Two kinds compete separately. Leaves: blocks behind which nothing has pages in the full groups; each frees one page
- * per group, so its tokens are its cost, or nothing if nobody could go on from there (windowed groups, no snapshot).
- * Snapshots: the tokens from the snapshot before it (or from 0) by the pages that only it keeps.
+ * in every group that has its place, so its tokens are its cost, or nothing if nobody could go on from there (windowed
+ * groups, no snapshot). Snapshots: the tokens from the snapshot before it (or from 0) by the pages that only it keeps.
  *
  * A heap per group holds only what frees a page of that group at once: leaves whose page no row holds, snapshots that
  * alone keep a page that no row holds. To know the latter at any time, each page counts its keepers and xors their

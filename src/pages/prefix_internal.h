@@ -165,10 +165,7 @@ static inline uint32_t snapshot_first(const struct group *group, uint32_t index)
 }
 static inline uint32_t blocks_none(const struct prefix *p, uint32_t index) {
     uint32_t none = 0;
-    for (uint32_t g = 0; g < p->groups; g++)
-        none |= (uint32_t)(pages_clamp(&p->group[g].shape, index) != index ||
-                           (p->group[g].shape.end != 0 && index >= p->group[g].shape.end))
-                << g;
+    for (uint32_t g = 0; g < p->groups; g++) none |= (uint32_t)!pages_has(&p->group[g].shape, index) << g;
     return none;
 }
 
