@@ -90,6 +90,14 @@ COHORT_API int cohort_model_open(const char *path, const cohort_model_options *o
 /* Every engine on the model must be closed before. NULL is allowed. */
 COHORT_API void cohort_model_close(cohort_model *model);
 
+/* What a request for an embedding gets: of the last layer's normed output at each position, in fp32, */
+typedef enum cohort_pooling {
+    COHORT_POOLING_NONE, /* (no embedding) */
+    COHORT_POOLING_MEAN, /* the mean over all positions, */
+    COHORT_POOLING_CLS,  /* the first position's, */
+    COHORT_POOLING_LAST  /* or the last one's */
+} cohort_pooling;
+
 typedef struct cohort_model_info {
     const char *architecture; /* strings live as long as the model */
     const char *name;
@@ -103,8 +111,9 @@ typedef struct cohort_model_info {
     uint32_t context_trained;
     uint32_t layers;
     uint32_t embedding_width;
-    int32_t bos, eos; /* -1: none */
-    int add_bos;      /* plain text prompts get the begin token in front */
+    int32_t bos, eos;       /* -1: none */
+    cohort_pooling pooling; /* the file's own kind; NONE: it names none */
+    int add_bos;            /* plain text prompts get the begin token in front */
 } cohort_model_info;
 
 COHORT_API void cohort_model_get_info(const cohort_model *model, cohort_model_info *out);
@@ -222,12 +231,48 @@ COHORT_API void cohort_engine_close(cohort_engine *engine, uint32_t grace_ms);
 /* The effective options: what 0 and the raised budget became. Lists in them live as long as the engine. */
 COHORT_API void cohort_engine_get_options(const cohort_engine *engine, cohort_engine_options *out);
 
+/* From logits to a token: docs/SAMPLING.md has every formula. Biases, allowed and banned ids act first, then these in
+ * their order, of which each may be left out (that one is off then) and none may come twice. The draw is last.
+ * Mirostat, if it is on, stands in the place of all filters between the penalties and the temperature. */
+typedef enum cohort_sampler {
+    COHORT_SAMPLER_PENALTIES = 1, /* repetition, frequency, presence */
+    COHORT_SAMPLER_DRY,
+    COHORT_SAMPLER_TOP_N_SIGMA,
+    COHORT_SAMPLER_TOP_K,
+    COHORT_SAMPLER_TYPICAL,
+    COHORT_SAMPLER_TOP_P,
+    COHORT_SAMPLER_MIN_P,
+    COHORT_SAMPLER_XTC,
+    COHORT_SAMPLER_TEMPERATURE
+} cohort_sampler;
+enum { COHORT_SAMPLERS = 9, COHORT_SAMPLER_WINDOW_MAX = 1 << 20 };
+
 typedef struct cohort_sampling {
-    float temperature; /* 0: greedy. 0..100 */
-    int32_t top_k;     /* 0: off */
-    float top_p;       /* 1: off. 0..1 */
-    float min_p;       /* 0: off. 0..1 */
-    uint64_t seed;     /* used if has_seed; else drawn fresh and reported in the finish event */
+    float temperature;           /* 0: greedy. 0..100 */
+    float temperature_range;     /* 0: off. 0..100: the temperature follows the entropy, within range on either side */
+    float temperature_exponent;  /* of that; 0..100 */
+    int32_t top_k;               /* 0: off */
+    float top_p;                 /* 1: off. 0..1 */
+    float min_p;                 /* 0: off. 0..1 */
+    float typical_p;             /* 1: off. 0..1 */
+    float top_n_sigma;           /* 0: off. 0..1000 */
+    float xtc_probability;       /* 0: off. 0..1 */
+    float xtc_threshold;         /* 0..1; above 0.5: off */
+    uint32_t min_keep;           /* filters leave at least so many candidates; 0: one */
+    float repetition_penalty;    /* 1: off. Above 0, to 100: each distinct id of the window once, prompt and answer */
+    int32_t repetition_window;   /* so many tokens back; 0: off, -1: all */
+    float frequency_penalty;     /* 0: off. -100..100: for each time that the id is in the window, answer only */
+    float presence_penalty;      /* 0: off. -100..100: if it is there at all */
+    int32_t answer_window;       /* of these two: so many tokens back; 0: off, -1: all */
+    float dry_multiplier;        /* 0: off. 0..100 */
+    float dry_base;              /* 1..100 */
+    uint32_t dry_allowed_length; /* repeats of up to so many tokens go free; at least 1 */
+    int32_t dry_window;          /* so many tokens back; 0: off, -1: all */
+    int32_t mirostat;            /* 0: off; 1, 2: its versions */
+    float mirostat_tau, mirostat_eta; /* 0..100; 0..1 */
+    uint8_t order[COHORT_SAMPLERS];   /* of cohort_sampler */
+    uint32_t order_n;                 /* 0: the order of the enum, all of them */
+    uint64_t seed;                    /* used if has_seed; else drawn fresh and reported in the finish event */
     int has_seed;
     uint32_t choice; /* own random stream under the same seed: the index among a request's choices */
 } cohort_sampling;
@@ -244,8 +289,23 @@ enum {
     COHORT_TOP_LOGPROBS_MAX = 20,
     COHORT_SNAPSHOTS_MAX = 8,
     COHORT_CACHE_SALT_MAX = 256,
-    COHORT_SESSION_NAME_MAX = 128
+    COHORT_SESSION_NAME_MAX = 128,
+    COHORT_BIASES_MAX = 4096,
+    COHORT_ALLOWED_IDS_MAX = 65536,
+    COHORT_BANNED_MAX = 256,     /* sequences, */
+    COHORT_BANNED_IDS_MAX = 64,  /* of so many ids each */
+    COHORT_DRY_BREAKERS_MAX = 32 /* of COHORT_STOP_BYTES_MAX bytes each */
 };
+
+typedef struct cohort_bias {
+    int32_t id;
+    float bias; /* added to the logit: -100 .. 100, or minus infinity: never this one */
+} cohort_bias;
+
+typedef struct cohort_ids {
+    const int32_t *ids;
+    size_t n;
+} cohort_ids;
 
 typedef struct cohort_logprob {
     int32_t id;
@@ -256,6 +316,7 @@ typedef struct cohort_logprob {
 typedef struct cohort_saved_token {
     int32_t token;
     float logprob;
+    float sampler_state;
     uint32_t top_n;
     const cohort_logprob *top;
 } cohort_saved_token;
@@ -272,10 +333,23 @@ typedef struct cohort_request {
     const int32_t *stop_ids; /* copied; end the row like the end token does */
     size_t stop_ids_n;
     int ignore_eos;
-    int logprobs;        /* -1: none; 0: the chosen token's; n: and the n best's, at most COHORT_TOP_LOGPROBS_MAX */
-    int prompt_logprobs; /* 1: a COHORT_EVENT_PROMPT event for each prompt position */
-    int32_t priority;    /* among the tenant's own requests: lower goes first; -100 .. 100 */
-    uint32_t chunk_max;  /* prompt tokens that one iteration may take of it; 0: as many as fit */
+    int include_stop;    /* 1: the stop string that ended it is part of the text */
+    uint32_t min_tokens; /* before so many neither end tokens nor stop ids are drawn, and no stop string ends it */
+    const cohort_bias *biases; /* copied; an id only once */
+    size_t biases_n;
+    const int32_t *allowed_ids; /* copied; only these can be drawn; NULL: all. An id only once */
+    size_t allowed_ids_n;
+    const cohort_ids *banned; /* copied; none of these sequences is ever completed */
+    size_t banned_n;
+    const cohort_span *dry_breakers; /* copied; a repeat does not reach over these texts */
+    size_t dry_breakers_n;
+    cohort_pooling pooling; /* an embedding instead of an answer: max_tokens is 0 then */
+    int post_sampling;      /* 1: log-probabilities are those of what the samplers left, not of the whole row at
+                               temperature 1 */
+    int logprobs;           /* -1: none; 0: the chosen token's; n: and the n best's, at most COHORT_TOP_LOGPROBS_MAX */
+    int prompt_logprobs;    /* 1: a COHORT_EVENT_PROMPT event for each prompt position */
+    int32_t priority;       /* among the tenant's own requests: lower goes first; -100 .. 100 */
+    uint32_t chunk_max;     /* prompt tokens that one iteration may take of it; 0: as many as fit */
     const uint32_t *snapshot_at; /* copied; ascending positions inside the prompt at which a chunk ends exactly */
     size_t snapshot_at_n;        /* at most COHORT_SNAPSHOTS_MAX */
     uint32_t timeout_ms;         /* since submit: after it the request fails with E_TIMEOUT; 0: never */
@@ -325,6 +399,7 @@ COHORT_API void cohort_drop(cohort_engine *engine, cohort_id id);
 typedef enum cohort_event_type {
     COHORT_EVENT_TOKEN = 1, /* one generated token, with the text that became certain with it (may be empty) */
     COHORT_EVENT_PROMPT,    /* what the model says of one prompt position */
+    COHORT_EVENT_EMBEDDING, /* all of it, once */
     COHORT_EVENT_FINISH     /* the last one */
 } cohort_event_type;
 
@@ -356,6 +431,9 @@ typedef struct cohort_event {
     float logprob; /* TOKEN: of `token`, NAN unless asked for. PROMPT: of the prompt's next id (NAN at the last) */
     const cohort_logprob *top; /* as `text`; best first, ties by lower id */
     uint32_t top_n;
+    float sampler_state;    /* TOKEN: what a continuation needs to go on behind it */
+    const float *embedding; /* EMBEDDING: valid as `text` */
+    uint32_t embedding_n;
     cohort_finish finish; /* FINISH */
     int error;            /* FINISH: code if finish is ERROR or CANCELLED */
     const char *error_text;
