@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/api.h"
 #include "cli/cli.h"
 #include "server/server.h"
 
@@ -73,6 +74,7 @@ static int store_mode(const char *word, enum server_store *out) {
 
 int cmd_serve(const struct cli_options *options) {
     struct server_options server = {
+        .api = &api,
         .host = options->host,
         .port = (uint16_t)options->port,
         .api_key = options->api_key,

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "server/params.h"
+#include "server/fields.h"
 
 void cache_slot_name(int32_t slot, char out[CACHE_SLOT_NAME_MAX + 1]) {
     snprintf(out, CACHE_SLOT_NAME_MAX + 1, "slot-%d", slot);

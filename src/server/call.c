@@ -33,12 +33,21 @@ void call_drop_choice(struct choice *choice) {
 /* What the request said is in the engine, or of no use any more: a stream that waits for its turn costs little. */
 static void forget_body(struct call *call) {
     for (size_t i = 0; i < call->prompts_n; i++) {
-        mem_free(call->prompts[i].ids);
-        call->prompts[i] = (struct prompt){0};
+        struct prompt *prompt = &call->prompts[i];
+        prompt->text = NULL;
+        if (call->params.keep_prompts) continue;
+        mem_free(prompt->ids);
+        prompt->ids = NULL;
     }
     free(call->params.messages);
     call->params.messages = NULL;
-    call->params.stops_n = 0; /* they lie in the body */
+    call->params.stops_n = call->params.dry_breakers_n = 0; /* they lie in the body */
+    mem_free(call->params.biases);
+    mem_free(call->params.allowed_ids);
+    mem_free(call->params.banned);
+    call->params.biases = NULL;
+    call->params.allowed_ids = NULL;
+    call->params.banned = NULL;
     json_decref(call->body);
     call->body = NULL;
 }
@@ -55,7 +64,9 @@ void call_free(struct call *call) {
         buf_free(&choice->offsets);
         buf_free(&choice->tokens);
     }
+    call->params.keep_prompts = 0;
     forget_body(call);
+    if (call->dialect->forget) call->dialect->forget(call);
     mem_free(call->prompts);
     mem_free(call->choices);
     sink_let_go(&call->sink);
@@ -92,7 +103,7 @@ static void end_stream(struct call *call) {
 
 static void stream_failed(struct call *call, const cohort_error *error) {
     struct buf piece = {0};
-    if (error_json(&piece, error) == 0) sink_event(&call->sink, 0, piece.data, piece.len);
+    if (error_json(&piece, call->dialect->errors, error) == 0) sink_event(&call->sink, 0, piece.data, piece.len);
     buf_free(&piece);
     end_stream(call);
 }
@@ -105,11 +116,18 @@ static void fail(struct call *call, const cohort_error *error) {
 }
 
 static void finish_stream(struct call *call) {
-    struct buf piece = {0};
-    if (call->params.include_usage && call->dialect->usage_piece(call, &piece) == 0)
-        sink_event(&call->sink, 0, piece.data, piece.len);
-    buf_free(&piece);
-    sink_event(&call->sink, 0, "[DONE]", 6);
+    const struct dialect *dialect = call->dialect;
+    struct buf events = {0};
+    cohort_error error = {0};
+    int rc = dialect->close ? dialect->close(call, &events) : 0;
+    if (!rc) rc = sink_events(&call->sink, events.data, events.len);
+    buf_free(&events);
+    if (rc) {
+        err_set(&error, rc, NULL, "no memory for the reply");
+        stream_failed(call, &error);
+        return;
+    }
+    if (dialect->done) sink_event(&call->sink, 0, dialect->done, strlen(dialect->done));
     end_stream(call);
 }
 
@@ -137,6 +155,8 @@ int call_take_end(struct choice *choice, const cohort_event *event, cohort_error
     choice->finished = 1;
     choice->finish = event->finish;
     choice->stats = event->stats;
+    choice->stop_token = event->stop_token;
+    choice->stop_index = event->stop_index;
     if (event->error == COHORT_E_TIMEOUT) return time_is_over(choice->call, err);
     if (event->finish == COHORT_FINISH_ERROR)
         return err_set(err, event->error, NULL, "%s", event->error_text ? event->error_text : "");
@@ -149,11 +169,12 @@ int call_take_end(struct choice *choice, const cohort_event *event, cohort_error
 static int take_event(struct choice *choice, const cohort_event *event, cohort_error *err) {
     struct call *call = choice->call;
     int code = call_take_end(choice, event, err);
-    if (code || event->type == COHORT_EVENT_PROMPT) return code;
-    struct buf piece = {0};
-    int rc = call->sink.streaming ? call->dialect->piece(choice, event, &piece) : call->dialect->collect(choice, event);
-    if (!rc && piece.len) rc = sink_event(&call->sink, 0, piece.data, piece.len);
-    buf_free(&piece);
+    if (code) return code;
+    struct buf events = {0};
+    int rc =
+        call->sink.streaming ? call->dialect->piece(choice, event, &events) : call->dialect->collect(choice, event);
+    if (!rc) rc = sink_events(&call->sink, events.data, events.len);
+    buf_free(&events);
     if (!rc && choice->text.len > SERVER_RESULT_BYTES_MAX) rc = COHORT_E_LIMIT;
     return rc ? err_set(err, rc, NULL, "no memory for the reply") : 0;
 }
@@ -220,8 +241,8 @@ static int prompt_ids(struct call *call, struct prompt *prompt, cohort_error *er
     const cohort_model *model = call->server->model;
     if (call->params.messages) return chat_ids(call, prompt, err);
     if (!prompt->text) return 0;
-    int rc =
-        cohort_tokenize(model, prompt->text, prompt->text_len, COHORT_TOKENIZE_BOS, &prompt->ids, &prompt->ids_n, err);
+    int flags = COHORT_TOKENIZE_BOS | (prompt->special ? COHORT_TOKENIZE_SPECIAL : 0);
+    int rc = cohort_tokenize(model, prompt->text, prompt->text_len, flags, &prompt->ids, &prompt->ids_n, err);
     if (!rc && prompt->ids_n == 0)
         rc = err_set(err, COHORT_E_ARGUMENT, "prompt", "prompt is empty and the vocabulary has no begin token");
     return rc;
@@ -248,13 +269,26 @@ static int submit_choice(struct call *call, struct choice *choice, const struct 
     request.prompt_n = prompt->ids_n;
     request.max_tokens = p->max_tokens;
     request.sampling = p->sampling;
-    request.sampling.choice = choice->index % p->n;
+    request.sampling.choice = choice->index % p->tries;
     request.stops = p->stops;
     request.stops_n = p->stops_n;
     request.stop_ids = p->stop_ids;
     request.stop_ids_n = p->stop_ids_n;
     request.ignore_eos = p->ignore_eos;
+    request.include_stop = p->include_stop;
+    request.min_tokens = p->min_tokens;
+    request.biases = p->biases;
+    request.biases_n = p->biases_n;
+    request.allowed_ids = p->allowed_ids;
+    request.allowed_ids_n = p->allowed_ids_n;
+    request.banned = p->banned;
+    request.banned_n = p->banned_n;
+    request.dry_breakers = p->dry_breakers;
+    request.dry_breakers_n = p->dry_breakers_n;
+    request.pooling = p->pooling;
     request.logprobs = p->logprobs;
+    request.prompt_logprobs = p->prompt_logprobs;
+    request.post_sampling = p->post_sampling;
     memcpy(request.trace_id, call->arrival.trace.trace_id, sizeof request.trace_id);
     memcpy(request.trace_parent, call->arrival.trace.parent_id, sizeof request.trace_parent);
     request.timeout_ms = timeout_ms;
@@ -270,23 +304,33 @@ static int submit_choice(struct call *call, struct choice *choice, const struct 
 
 static void tokenise_and_submit(struct pool_job *job) {
     struct call *call = (struct call *)job;
-    int rc = 0;
+    int rc = call->dialect->prepare ? call->dialect->prepare(call, &call->error) : 0;
     for (size_t i = 0; i < call->prompts_n && !rc; i++) rc = prompt_ids(call, &call->prompts[i], &call->error);
     for (size_t i = 0; i < call->choices_n && !rc; i++)
         if (!call->stored || !stored_has_ended(call->stored, i))
-            rc = submit_choice(call, &call->choices[i], &call->prompts[i / call->params.n], &call->error);
+            rc = submit_choice(call, &call->choices[i], &call->prompts[i / call->params.tries], &call->error);
     if (rc && !call->error.code) call->error.code = rc;
     if (rc) call_name_input(call->dialect, &call->error);
 }
 
+int call_opening(struct call *call, struct buf *out) {
+    int rc = call->dialect->open ? call->dialect->open(call, out) : 0;
+    for (size_t i = 0; i < call->choices_n && !rc; i++) rc = call->dialect->piece(&call->choices[i], NULL, out);
+    return rc;
+}
+
 static void begin_reply(struct call *call) {
     if (call->params.stream) {
+        cohort_error error = {0};
+        struct buf events = {0};
+        int rc = call_opening(call, &events);
         sink_begin_stream(&call->sink);
-        for (size_t i = 0; i < call->choices_n; i++) {
-            struct buf piece = {0};
-            if (call->dialect->piece(&call->choices[i], NULL, &piece) == 0 && piece.len)
-                sink_event(&call->sink, 0, piece.data, piece.len);
-            buf_free(&piece);
+        if (!rc) rc = sink_events(&call->sink, events.data, events.len);
+        buf_free(&events);
+        if (rc) {
+            err_set(&error, rc, NULL, "no memory for the reply");
+            stream_failed(call, &error);
+            return;
         }
     }
     call_pump(call);
@@ -358,7 +402,7 @@ static int take_places(struct call *call, const cohort_ticket *tickets, size_t t
 }
 
 static int make_choices(struct call *call, const cohort_ticket *tickets, size_t tickets_n, cohort_error *err) {
-    size_t n = call->prompts_n * call->params.n;
+    size_t n = call->prompts_n * call->params.tries;
     call->choices = mem_zalloc(n, sizeof *call->choices);
     if (!call->choices) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for %zu choices", n);
     call->choices_n = n;
@@ -398,6 +442,7 @@ struct call *call_new(struct server *server, const struct dialect *dialect, cons
     call->sink.gone = client_gone;
     call->sink.drained = on_drained;
     call->dialect = dialect;
+    call->sink.names_events = dialect->names_events;
     call->arrival = *arrival;
     call->body = body;
     call->model_name = server->options.model_name;
@@ -416,8 +461,8 @@ int call_prepare(struct call *call, const cohort_ticket *tickets, size_t tickets
     limit_time(call);
     if (!rc && (rc = check_lengths(call, err)) != 0) call_name_input(call->dialect, err);
     if (!rc)
-        rc = call_check_places(call->server, call->arrival.tenant, call->params.n > 1 ? "n" : "prompt",
-                               call->prompts_n * call->params.n, err);
+        rc = call_check_places(call->server, call->arrival.tenant, call->params.tries > 1 ? "n" : "prompt",
+                               call->prompts_n * call->params.tries, err);
     return rc ? rc : make_choices(call, tickets, tickets_n, err);
 }
 
@@ -438,7 +483,7 @@ void call_start(struct server *server, const struct dialect *dialect, struct evh
     struct call *call = call_new(server, dialect, arrival, body);
     if (!call) {
         err_set(&error, COHORT_E_MEMORY, NULL, "no memory for the request");
-        reply_error(http, &error);
+        reply_error(server, http, &error);
         return;
     }
     call->sink.http = http;

@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "server/cache.h"
 #include "server/glance.h"
+#include "server/http.h"
 #include "server/pool.h"
 #include "server/server.h"
 #include "server/sink.h"
@@ -38,23 +39,41 @@ struct choice {
     uint32_t text_offset;                     /* characters of text so far */
     int finished;
     cohort_finish finish;
+    int32_t stop_token, stop_index; /* of the finish event */
     cohort_stats stats;
 };
 
 struct prompt {
     const char *text; /* in the body's JSON; NULL: ids */
     size_t text_len;  /* of a chat: bytes that its messages bring at least */
+    int special;      /* the text of special tokens in it means those tokens */
     int32_t *ids;     /* owned */
-    size_t ids_n;
+    size_t ids_n;     /* stays known when the ids have been forgotten */
 };
+
+/* Texts whose ids must not come in a row (bad_words), in the body's JSON. */
+enum { PARAMS_WORDS_MAX = 64 };
 
 struct params {
     int stream, include_usage;
     uint32_t max_tokens; /* UINT32_MAX: not given */
     uint32_t n;
+    uint32_t tries; /* choices that are made of each prompt; more than n: the best n of them are told */
     cohort_sampling sampling;
-    int logprobs; /* -1: none */
-    int ignore_eos;
+    int logprobs;        /* -1: none */
+    int prompt_logprobs; /* 1: the dialect gets PROMPT events */
+    int post_sampling, ignore_eos, include_stop;
+    int keep_prompts; /* the prompts' ids are needed until the end */
+    uint32_t min_tokens;
+    cohort_pooling pooling;
+    cohort_bias *biases; /* owned */
+    size_t biases_n;
+    int32_t *allowed_ids; /* owned */
+    size_t allowed_ids_n;
+    cohort_ids *banned; /* owned, one block with their ids */
+    size_t banned_n;
+    cohort_span dry_breakers[COHORT_DRY_BREAKERS_MAX]; /* in the body's JSON */
+    size_t dry_breakers_n;
     uint32_t timeout_ms, max_predict_ms; /* 0: none */
     int32_t priority;
     int store;                           /* -1: not said */
@@ -66,25 +85,31 @@ struct params {
     char *messages; /* chat: JSON text of the messages, owned */
 };
 
-/* How one API speaks. Functions that write append to `out` (JSON, without the SSE frame). */
+/* How one API speaks. What is written for a stream is appended to `out`: events, one a line, each ended by a newline
+ * (JSON has none), without the frame of server-sent events. All but `prepare` run on the loop's thread. */
 struct dialect {
     const char *path;
-    const char *id_prefix;
-    const char *input; /* the field that a prompt comes in */
+    const char *id_prefix; /* of calls; no other dialect's */
+    const char *input;     /* the field that a prompt comes in */
+    const struct error_shape *errors;
+    const char *done; /* the data of a stream's last event; NULL: nothing follows what `close` wrote */
+    int names_events; /* an event's name is its "type", with which its JSON begins */
     /* Bytes of text that the longest prompt of a body has at least, before it is parsed (glance.h). */
     size_t (*text_bytes)(const struct glance *glance);
     /* Fills call->params and call->prompts from the body; a code with the field's name on failure. */
     int (*parse)(struct call *call, const json_t *body, cohort_error *err);
-    /* A piece of a choice's stream: an opening piece (event NULL), a token, the finish. Leaves `out` empty if there is
-     * nothing to say. */
+    /* On a helper, before the prompts are tokenised: what needs the tokenizer. NULL: nothing. */
+    int (*prepare)(struct call *call, cohort_error *err);
+    int (*open)(struct call *call, struct buf *out); /* in front of the choices' events; NULL: nothing */
+    /* A piece of a choice's stream: its opening (event NULL), a token, a prompt position (if params.prompt_logprobs),
+     * the finish. */
     int (*piece)(struct choice *choice, const cohort_event *event, struct buf *out);
-    /* Collects a token (or finish) event for a reply that is not streamed. */
+    /* Collects such an event for a reply that is not streamed. */
     int (*collect)(struct choice *choice, const cohort_event *event);
-    int (*usage_piece)(struct call *call, struct buf *out); /* the last piece of a stream that asked for usage */
-    int (*whole)(struct call *call, struct buf *out);
+    int (*close)(struct call *call, struct buf *out); /* when all choices have finished; NULL: nothing */
+    int (*whole)(struct call *call, struct buf *out); /* the one body of a reply that is not streamed */
+    void (*forget)(struct call *call);                /* frees call->own; NULL: there is none */
 };
-
-extern const struct dialect dialect_completions, dialect_chat;
 
 /* What is known of a request before its body is parsed. */
 struct arrival {
@@ -107,6 +132,7 @@ struct call {
     size_t prompts_n;
     struct choice *choices;
     size_t choices_n, finished_n;
+    void *own; /* the dialect's */
     char id[48];
     int64_t created;
     const char *model_name; /* as its pieces tell it */
@@ -133,6 +159,8 @@ struct call *call_new(struct server *server, const struct dialect *dialect, cons
 int call_prepare(struct call *call, const cohort_ticket *tickets, size_t tickets_n, cohort_error *err);
 void call_submit(struct call *call); /* gives it to a helper */
 int call_check_places(struct server *server, uint32_t tenant, const char *field, size_t n, cohort_error *err);
+/* The events that a stream begins with. */
+int call_opening(struct call *call, struct buf *out);
 /* The choice's end, if the event is one; a code if the call cannot go on. */
 int call_take_end(struct choice *choice, const cohort_event *event, cohort_error *err);
 void call_drop_choice(struct choice *choice);

@@ -9,13 +9,14 @@
 
 #include "server/call.h"
 #include "server/descriptors.h"
+#include "server/http.h"
 #include "server/keys.h"
 #include "server/pool.h"
 #include "server/report.h"
 #include "server/server.h"
 #include "server/stored.h"
 
-enum { ID_BUCKETS = 4096, SERVER_JSON_FLAGS = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES };
+enum { ID_BUCKETS = 4096 };
 
 struct server {
     struct server_options options;
@@ -59,24 +60,16 @@ struct server {
     struct report report;
 };
 
-/* The field of the request's query, decoded, in `out` (longer values are cut): 1. 0: it is not there. E_ARGUMENT names
- * the field: it has a byte that no value has, as %00, behind which nobody would look. */
-int query_field(struct evhttp_request *http, const char *name, char *out, size_t size, cohort_error *err);
+/* How the path of a request words its errors. */
+const struct error_shape *server_shape_of(const struct server *server, struct evhttp_request *http);
 
-/* Replies. Each ends the request. */
-void reply_json(struct evhttp_request *http, int status, const char *json, size_t len);
-/* OpenAI's error shape: {"error":{message,type,param,code}}; status and type follow from the code. */
-void reply_error(struct evhttp_request *http, const cohort_error *error);
-void reply_status(struct evhttp_request *http, int status, const char *type, const char *message);
-/* The JSON of an error, for streams. */
-int error_json(struct buf *out, const cohort_error *error);
-int error_status(const cohort_error *error);
+/* The dialect of a path, or of a call's id; NULL: none. */
+const struct dialect *server_dialect_at(const struct server *server, const char *path);
+const struct dialect *server_dialect_of(const struct server *server, const char *id);
+const struct error_shape *server_errors_of(const struct server *server, const char *id); /* OpenAI's, if nobody's */
 
 void server_map_add(struct server *server, struct choice *choice);
 void server_map_remove(struct server *server, struct choice *choice);
-
-/* Whose request it is; -1: nobody's who may ask. */
-int server_tenant_of(const struct server *server, struct evhttp_request *http);
 
 /* The Prometheus text of /metrics. */
 int metrics_text(struct server *server, struct buf *out);

@@ -91,6 +91,8 @@ static struct reader *reader_new(struct server *server, const char *id, const ch
     r->sink.gone = on_gone;
     r->sink.drained = on_drained;
     snprintf(r->id, sizeof r->id, "%s", id);
+    const struct dialect *dialect = server_dialect_of(server, id);
+    r->sink.names_events = dialect && dialect->names_events;
     snprintf(r->owner, sizeof r->owner, "%s", owner);
     r->next = server->readers;
     if (server->readers) server->readers->prev = r;
@@ -102,7 +104,8 @@ static struct reader *reader_new(struct server *server, const char *id, const ch
 static void answer_error(struct reader *r, const cohort_error *error) {
     struct buf piece = {0};
     if (r->sink.streaming) {
-        if (error_json(&piece, error) == 0) sink_event(&r->sink, 0, piece.data, piece.len);
+        if (error_json(&piece, server_errors_of(r->server, r->id), error) == 0)
+            sink_event(&r->sink, 0, piece.data, piece.len);
         sink_end_stream(&r->sink);
     } else {
         sink_error(&r->sink, error);
@@ -478,7 +481,7 @@ void readers_route(struct server *server, struct evhttp_request *http, uint32_t 
     else if (!(r = reader_new(server, id, owner)))
         rc = err_set(&error, COHORT_E_MEMORY, NULL, "no memory for the connection");
     if (rc) {
-        reply_error(http, &error);
+        reply_error(server, http, &error);
         return;
     }
     r->sink.http = http;

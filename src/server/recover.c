@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "server/fields.h"
 #include "server/internal.h"
 #include "server/notes.h"
 #include "server/readers.h"
@@ -82,9 +83,7 @@ static int parse_head(struct stored *s, const json_t *head) {
     const char *model = json_string_value(json_object_get(head, "model"));
     json_int_t choices = json_integer_value(json_object_get(head, "choices"));
     if (!path || !identity || !model || choices < 1 || choices > SERVER_CHOICES_MAX) return COHORT_E_FILE;
-    s->head.dialect = strcmp(path, dialect_chat.path) == 0          ? &dialect_chat
-                      : strcmp(path, dialect_completions.path) == 0 ? &dialect_completions
-                                                                    : NULL;
+    s->head.dialect = server_dialect_at(s->server, path);
     s->head.created = json_integer_value(json_object_get(head, "created"));
     s->head.seed = (uint64_t)json_integer_value(json_object_get(head, "seed"));
     s->head.choices = (uint32_t)choices;
@@ -254,7 +253,7 @@ static void read_call(struct pool_job *job) {
     if (!rc) rc = journal_notes(journal, s->number, 1, add_note, load, &s->verdict);
     if (rc > 0) rc = 0;
     if (!rc) {
-        load->body = json_loadb(body.data ? body.data : "", body.len, SERVER_JSON_FLAGS, &why);
+        load->body = json_loadb(body.data ? body.data : "", body.len, FIELDS_JSON_FLAGS, &why);
         if (!load->body) rc = code_of(&why);
     }
     buf_free(&body);

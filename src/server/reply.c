@@ -1,4 +1,4 @@
-/* Short replies: JSON bodies and errors in OpenAI's shape. Loop thread. */
+/* Short replies: JSON bodies, and errors in the shape of the path's API. Loop thread. */
 #include <event2/buffer.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +57,8 @@ static const char *reason(int status) {
         return "Service Unavailable";
     case 504:
         return "Gateway Timeout";
+    case 529:
+        return "Overloaded";
     default:
         return "Internal Server Error";
     }
@@ -71,22 +73,36 @@ void reply_json(struct evhttp_request *http, int status, const char *json, size_
     if (body) evbuffer_free(body);
 }
 
-static int write_error(struct buf *out, const char *message, const char *type, const char *param, const char *name) {
+static int write_openai(struct buf *out, const struct error_view *e) {
     int rc = buf_adds(out, "{\"error\":{\"message\":");
-    if (!rc) rc = buf_json_string(out, message, strlen(message));
-    if (!rc) rc = buf_addf(out, ",\"type\":\"%s\",\"param\":", type);
-    if (!rc) rc = param && *param ? buf_json_string(out, param, strlen(param)) : buf_adds(out, "null");
-    if (!rc) rc = name ? buf_addf(out, ",\"code\":\"%s\"}}", name) : buf_adds(out, ",\"code\":null}}");
+    if (!rc) rc = buf_json_string(out, e->message, strlen(e->message));
+    if (!rc) rc = buf_addf(out, ",\"type\":\"%s\",\"param\":", e->type);
+    if (!rc) rc = e->param && *e->param ? buf_json_string(out, e->param, strlen(e->param)) : buf_adds(out, "null");
+    if (!rc)
+        rc = e->code && *e->code ? buf_addf(out, ",\"code\":\"%s\"}}", e->code) : buf_adds(out, ",\"code\":null}}");
     return rc;
 }
 
-int error_status(const cohort_error *error) { return find_status(error->code)->status; }
+const struct error_shape error_shape_openai = {.write = write_openai};
 
-int error_json(struct buf *out, const cohort_error *error) {
+static int status_in(const struct error_shape *shape, int status) {
+    return shape->status ? shape->status(status) : status;
+}
+
+int error_status(const struct error_shape *shape, const cohort_error *error) {
+    return status_in(shape, find_status(error->code)->status);
+}
+
+int error_json(struct buf *out, const struct error_shape *shape, const cohort_error *error) {
     const struct status_of *s = find_status(error->code);
     const char *name = s->name;
     if (error->code == COHORT_E_BUSY && strcmp(error->field, "tokens_per_minute") == 0) name = "rate_limit_exceeded";
-    return write_error(out, error->text[0] ? error->text : cohort_error_text(error->code), s->type, error->field, name);
+    const struct error_view view = {.status = status_in(shape, s->status),
+                                    .message = error->text[0] ? error->text : cohort_error_text(error->code),
+                                    .type = s->type,
+                                    .param = error->field,
+                                    .code = name};
+    return shape->write(out, &view);
 }
 
 /* Whole seconds for everybody, and milliseconds for clients that read them. A second if it is not known. */
@@ -100,25 +116,39 @@ static void add_retry_after(struct evhttp_request *http, uint32_t ms) {
     evhttp_add_header(headers, "retry-after-ms", text);
 }
 
-void reply_error(struct evhttp_request *http, const cohort_error *error) {
-    struct buf body = {0};
-    int status = find_status(error->code)->status;
-    if (status == 429 || status == 503) add_retry_after(http, error->retry_after_ms);
-    if (error_json(&body, error) == 0)
-        reply_json(http, status, body.data, body.len);
+static void send_error(struct evhttp_request *http, int status, struct buf *body, int rc) {
+    if (rc == 0)
+        reply_json(http, status, body->data, body->len);
     else
         evhttp_send_reply(http, 503, reason(503), NULL);
-    buf_free(&body);
+    buf_free(body);
 }
 
-void reply_status(struct evhttp_request *http, int status, const char *type, const char *message) {
+void reply_error(struct server *server, struct evhttp_request *http, const cohort_error *error) {
+    const struct error_shape *shape = server_shape_of(server, http);
+    struct buf body = {0};
+    int usual = find_status(error->code)->status;
+    if (usual == 429 || usual == 503) add_retry_after(http, error->retry_after_ms);
+    int rc = error_json(&body, shape, error);
+    send_error(http, status_in(shape, usual), &body, rc);
+}
+
+void reply_status(struct server *server, struct evhttp_request *http, int status, const char *type,
+                  const char *message) {
+    const struct error_shape *shape = server_shape_of(server, http);
     struct buf body = {0};
     if (status == 503) add_retry_after(http, 0);
-    if (write_error(&body, message, type, NULL, NULL) == 0)
-        reply_json(http, status, body.data, body.len);
+    const struct error_view view = {.status = status_in(shape, status), .message = message, .type = type};
+    int rc = shape->write(&body, &view);
+    send_error(http, view.status, &body, rc);
+}
+
+void reply_buf(struct server *server, struct evhttp_request *http, struct buf *body, int rc) {
+    if (rc == 0)
+        reply_json(http, 200, body->data, body->len);
     else
-        evhttp_send_reply(http, 503, reason(503), NULL);
-    buf_free(&body);
+        reply_status(server, http, 503, "server_error", "out of memory");
+    buf_free(body);
 }
 
 int query_field(struct evhttp_request *http, const char *name, char *out, size_t size, cohort_error *err) {

@@ -19,8 +19,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "server/fields.h"
 #include "server/internal.h"
-#include "server/params.h"
 #include "server/readers.h"
 #include "server/recover.h"
 #include "server/sessions.h"
@@ -75,77 +75,22 @@ static int check_body(const struct server *server, const struct dialect *dialect
     return cohort_check_length(server->engine, dialect->text_bytes(&glance), UINT32_MAX, err);
 }
 
-static void route_generate(struct server *server, struct evhttp_request *http, const struct dialect *dialect) {
+void server_generate(struct server *server, struct evhttp_request *http, const struct dialect *dialect) {
     struct evbuffer *input = evhttp_request_get_input_buffer(http);
     struct arrival arrival = {.tenant = (uint32_t)server_tenant_of(server, http), .read_us = clock_us()};
     cohort_error error = {0};
     traceparent_accept(http, &arrival.trace);
     if (check_body(server, dialect, input, &error) != 0) {
         call_name_input(dialect, &error);
-        reply_error(http, &error);
+        reply_error(server, http, &error);
         return;
     }
     json_t *body;
-    if (params_body(input, &body, &error) != 0) {
-        reply_error(http, &error);
+    if (fields_body(input, &body, &error) != 0) {
+        reply_error(server, http, &error);
         return;
     }
     call_start(server, dialect, http, &arrival, body);
-}
-
-static void route_completions(struct server *server, struct evhttp_request *http) {
-    route_generate(server, http, &dialect_completions);
-}
-
-static void route_chat(struct server *server, struct evhttp_request *http) {
-    route_generate(server, http, &dialect_chat);
-}
-
-static int add_model(struct server *server, struct buf *out) {
-    cohort_model_info info;
-    cohort_engine_options engine;
-    cohort_model_get_info(server->model, &info);
-    cohort_engine_get_options(server->engine, &engine);
-    int rc = buf_adds(out, "{\"id\":");
-    if (!rc) rc = buf_json_string(out, server->options.model_name, strlen(server->options.model_name));
-    if (!rc)
-        rc = buf_addf(out,
-                      ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"cohort\",\"max_model_len\":%u,"
-                      "\"meta\":{\"architecture\":\"%s\",\"n_vocab\":%u,\"n_ctx\":%u,\"n_ctx_train\":%u,\"n_embd\":%u,"
-                      "\"n_params\":%llu,"
-                      "\"size\":%llu,\"numerics_version\":%d}}",
-                      (long long)server->started, engine.context, info.architecture, info.vocab_size, engine.context,
-                      info.context_trained, info.embedding_width, (unsigned long long)info.parameters,
-                      (unsigned long long)info.file_bytes, info.numerics_version);
-    return rc;
-}
-
-static void reply_buf(struct evhttp_request *http, struct buf *body, int rc) {
-    if (rc == 0)
-        reply_json(http, 200, body->data, body->len);
-    else
-        reply_status(http, 503, "server_error", "out of memory");
-    buf_free(body);
-}
-
-static void route_models(struct server *server, struct evhttp_request *http) {
-    struct buf body = {0};
-    int rc = buf_adds(&body, "{\"object\":\"list\",\"data\":[");
-    if (!rc) rc = add_model(server, &body);
-    if (!rc) rc = buf_adds(&body, "]}");
-    reply_buf(http, &body, rc);
-}
-
-static void route_model(struct server *server, struct evhttp_request *http, const char *name) {
-    char *decoded = evhttp_uridecode(name, 0, NULL);
-    int same = decoded && strcmp(decoded, server->options.model_name) == 0;
-    free(decoded);
-    if (!same) {
-        reply_status(http, 404, "invalid_request_error", "no such model");
-        return;
-    }
-    struct buf body = {0};
-    reply_buf(http, &body, add_model(server, &body));
 }
 
 static int loop_is_well(struct server *server) {
@@ -154,21 +99,23 @@ static int loop_is_well(struct server *server) {
     return m.healthy && m.last_iteration_us_ago < STUCK_US;
 }
 
-static void route_health(struct server *server, struct evhttp_request *http) {
+static void route_health(struct server *server, struct evhttp_request *http, const char *name) {
+    (void)name;
     if (!server->engine)
-        reply_status(http, 503, "server_error", "Loading model");
+        reply_status(server, http, 503, "server_error", "Loading model");
     else if (server->draining)
-        reply_status(http, 503, "server_error", "Shutting down");
+        reply_status(server, http, 503, "server_error", "Shutting down");
     else if (!loop_is_well(server))
-        reply_status(http, 503, "server_error", "The engine makes no progress");
+        reply_status(server, http, 503, "server_error", "The engine makes no progress");
     else
         reply_json(http, 200, "{\"status\":\"ok\"}", 15);
 }
 
-static void route_metrics(struct server *server, struct evhttp_request *http) {
+static void route_metrics(struct server *server, struct evhttp_request *http, const char *name) {
+    (void)name;
     struct buf text = {0};
     if (metrics_text(server, &text) != 0) {
-        reply_status(http, 503, "server_error", "out of memory");
+        reply_status(server, http, 503, "server_error", "out of memory");
     } else {
         evhttp_add_header(evhttp_request_get_output_headers(http), "Content-Type",
                           "text/plain; version=0.0.4; charset=utf-8");
@@ -180,82 +127,125 @@ static void route_metrics(struct server *server, struct evhttp_request *http) {
     buf_free(&text);
 }
 
-/* Everything needs the key unless `open`. A path that ends in "/" is that of all below it. */
-static const struct route {
-    const char *path;
-    enum evhttp_cmd_type method;
-    int open, while_loading, while_draining;
-    void (*handle)(struct server *server, struct evhttp_request *http);
-} routes[] = {
-    {"/health", EVHTTP_REQ_GET, 1, 1, 1, route_health},
-    {"/v1/health", EVHTTP_REQ_GET, 1, 1, 1, route_health},
-    {"/metrics", EVHTTP_REQ_GET, 0, 0, 1, route_metrics},
-    {"/v1/models", EVHTTP_REQ_GET, 0, 0, 1, route_models},
-    {"/v1/completions", EVHTTP_REQ_POST, 0, 0, 0, route_completions},
-    {"/v1/chat/completions", EVHTTP_REQ_POST, 0, 0, 0, route_chat},
-    {SESSIONS_SLOTS, EVHTTP_REQ_POST, 0, 0, 0, sessions_slot},
-    {SESSIONS_NAMED, EVHTTP_REQ_POST, 0, 0, 0, sessions_named},
-};
-
-static int is_at(const struct route *route, const char *path) {
-    size_t n = strlen(route->path);
-    return strncmp(path, route->path, n) == 0 && (path[n] == 0 || route->path[n - 1] == '/');
+/* /v1/streams/ID: all but who asks is the readers'. */
+static void route_stream(struct server *server, struct evhttp_request *http, const char *id) {
+    readers_route(server, http, (uint32_t)server_tenant_of(server, http), id);
 }
 
-static void dispatch(struct server *server, struct evhttp_request *http, const struct route *route) {
+/* What every server has, whatever is spoken. Everything needs the key unless `open`. */
+static const struct route own_routes[] = {
+    {"/health", EVHTTP_REQ_GET, 1, 1, 1, route_health, NULL, 0},
+    {"/v1/health", EVHTTP_REQ_GET, 1, 1, 1, route_health, NULL, 0},
+    {"/metrics", EVHTTP_REQ_GET, 0, 0, 1, route_metrics, NULL, 0},
+    {"/slots/*", EVHTTP_REQ_POST, 0, 0, 0, sessions_slot, NULL, 0},
+    {"/v1/sessions/*", EVHTTP_REQ_POST, 0, 0, 0, sessions_named, NULL, 0},
+    {"/v1/streams/*", EVHTTP_REQ_GET, 0, 0, 1, route_stream, NULL, 1},
+    {"/v1/streams/*", EVHTTP_REQ_DELETE, 0, 0, 1, route_stream, NULL, 0},
+};
+
+static int is_at(const struct route *route, const char *path, char name[ROUTE_NAME_MAX + 1]) {
+    const char *star = strchr(route->path, '*');
+    name[0] = 0;
+    if (!star) return strcmp(route->path, path) == 0;
+    size_t before = (size_t)(star - route->path), n;
+    if (strncmp(route->path, path, before) != 0) return 0;
+    n = strcspn(path + before, "/");
+    if (n > ROUTE_NAME_MAX || strcmp(star + 1, path + before + n) != 0) return 0;
+    memcpy(name, path + before, n);
+    name[n] = 0;
+    return 1;
+}
+
+static int takes(const struct route *route, enum evhttp_cmd_type method) {
+    return method == route->method || (method == EVHTTP_REQ_HEAD && route->method == EVHTTP_REQ_GET && !route->no_head);
+}
+
+static const struct route *route_number(const struct server *server, size_t i) {
+    const struct server_api *api = server->options.api;
+    size_t own = sizeof own_routes / sizeof own_routes[0], more = api ? api->routes_n : 0;
+    return i < own ? &own_routes[i] : i - own < more ? &api->routes[i - own] : NULL;
+}
+
+/* What a path leads to: its route for the method, or else one for another. NULL: nowhere. */
+struct way {
+    const struct route *route;
+    int method_known;
+    char name[ROUTE_NAME_MAX + 1], allow[64];
+};
+
+static void find_way(const struct server *server, struct evhttp_request *http, struct way *way) {
     enum evhttp_cmd_type method = evhttp_request_get_command(http);
-    int allowed = method == route->method || (method == EVHTTP_REQ_HEAD && route->method == EVHTTP_REQ_GET);
-    if (!route->open && server_tenant_of(server, http) < 0) {
-        reply_status(http, 401, "authentication_error", "missing or wrong API key");
-    } else if (!allowed) {
-        evhttp_add_header(evhttp_request_get_output_headers(http), "Allow",
-                          route->method == EVHTTP_REQ_GET ? "GET, HEAD" : "POST");
-        reply_status(http, 405, "invalid_request_error", "this path does not take that method");
-    } else if (!server->engine && !route->while_loading) {
-        reply_status(http, 503, "server_error", "Loading model");
-    } else if (server->draining && !route->while_draining) {
-        evhttp_add_header(evhttp_request_get_output_headers(http), "Connection", "close");
-        reply_status(http, 503, "server_error", "the server is shutting down");
-    } else {
-        route->handle(server, http);
+    const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(http));
+    const struct route *route;
+    char name[ROUTE_NAME_MAX + 1];
+    *way = (struct way){0};
+    for (size_t i = 0; path && !way->method_known && (route = route_number(server, i)) != NULL; i++) {
+        if (!is_at(route, path, name)) continue;
+        way->route = route;
+        way->method_known = takes(route, method);
+        memcpy(way->name, name, sizeof name);
+        size_t used = strlen(way->allow);
+        snprintf(way->allow + used, sizeof way->allow - used, "%s%s", used ? ", " : "",
+                 route->method == EVHTTP_REQ_GET      ? (route->no_head ? "GET" : "GET, HEAD")
+                 : route->method == EVHTTP_REQ_DELETE ? "DELETE"
+                                                      : "POST");
     }
 }
 
-/* /v1/streams/ID: all but who asks is the readers'. */
-static void route_stream(struct server *server, struct evhttp_request *http, const char *id) {
-    enum evhttp_cmd_type method = evhttp_request_get_command(http);
-    if (method != EVHTTP_REQ_GET && method != EVHTTP_REQ_DELETE) {
-        evhttp_add_header(evhttp_request_get_output_headers(http), "Allow", "GET, DELETE");
-        reply_status(http, 405, "invalid_request_error", "this path does not take that method");
-    } else if (!server->engine) {
-        reply_status(http, 503, "server_error", "Loading model");
+const struct error_shape *server_shape_of(const struct server *server, struct evhttp_request *http) {
+    struct way way;
+    find_way(server, http, &way);
+    return way.route && way.route->errors ? way.route->errors : &error_shape_openai;
+}
+
+static void dispatch(struct server *server, struct evhttp_request *http, const struct way *way) {
+    const struct route *route = way->route;
+    if (!(route && route->open) && server_tenant_of(server, http) < 0) {
+        reply_status(server, http, 401, "authentication_error", "missing or wrong API key");
+    } else if (!route) {
+        reply_status(server, http, 404, "invalid_request_error", "no such path");
+    } else if (!way->method_known) {
+        evhttp_add_header(evhttp_request_get_output_headers(http), "Allow", way->allow);
+        reply_status(server, http, 405, "invalid_request_error", "this path does not take that method");
+    } else if (!server->engine && !route->while_loading) {
+        reply_status(server, http, 503, "server_error", "Loading model");
+    } else if (server->draining && !route->while_draining) {
+        evhttp_add_header(evhttp_request_get_output_headers(http), "Connection", "close");
+        reply_status(server, http, 503, "server_error", "the server is shutting down");
     } else {
-        readers_route(server, http, (uint32_t)server_tenant_of(server, http), id);
+        route->handle(server, http, way->name);
     }
 }
 
 static void on_request(struct evhttp_request *http, void *argument) {
     struct server *server = argument;
-    static const char models[] = "/v1/models/", streams[] = "/v1/streams/";
-    const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(http));
+    struct bufferevent *socket = evhttp_connection_get_bufferevent(evhttp_request_get_connection(http));
+    struct way way;
     /* What a client sends ahead while its reply is written stays bounded. */
-    bufferevent_setwatermark(evhttp_connection_get_bufferevent(evhttp_request_get_connection(http)), EV_READ, 0,
-                             SERVER_BODY_MAX + SERVER_HEADERS_MAX);
-    if (descriptors_scarce(bufferevent_getfd(evhttp_connection_get_bufferevent(evhttp_request_get_connection(http)))))
+    bufferevent_setwatermark(socket, EV_READ, 0, SERVER_BODY_MAX + SERVER_HEADERS_MAX);
+    if (descriptors_scarce(bufferevent_getfd(socket)))
         evhttp_add_header(evhttp_request_get_output_headers(http), "Connection", "close");
-    for (size_t i = 0; path && i < sizeof routes / sizeof routes[0]; i++)
-        if (is_at(&routes[i], path)) {
-            dispatch(server, http, &routes[i]);
-            return;
-        }
-    if (server_tenant_of(server, http) < 0)
-        reply_status(http, 401, "authentication_error", "missing or wrong API key");
-    else if (path && server->engine && strncmp(path, models, sizeof models - 1) == 0)
-        route_model(server, http, path + sizeof models - 1);
-    else if (path && strncmp(path, streams, sizeof streams - 1) == 0)
-        route_stream(server, http, path + sizeof streams - 1);
-    else
-        reply_status(http, 404, "invalid_request_error", "no such path");
+    find_way(server, http, &way);
+    dispatch(server, http, &way);
+}
+
+const struct dialect *server_dialect_at(const struct server *server, const char *path) {
+    const struct server_api *api = server->options.api;
+    for (size_t i = 0; api && i < api->dialects_n; i++)
+        if (strcmp(api->dialects[i]->path, path) == 0) return api->dialects[i];
+    return NULL;
+}
+
+const struct dialect *server_dialect_of(const struct server *server, const char *id) {
+    const struct server_api *api = server->options.api;
+    for (size_t i = 0; api && i < api->dialects_n; i++)
+        if (strncmp(api->dialects[i]->id_prefix, id, strlen(api->dialects[i]->id_prefix)) == 0) return api->dialects[i];
+    return NULL;
+}
+
+const struct error_shape *server_errors_of(const struct server *server, const char *id) {
+    const struct dialect *dialect = server_dialect_of(server, id);
+    return dialect ? dialect->errors : &error_shape_openai;
 }
 
 /* ---- an engine that cannot go on ---- */
@@ -452,6 +442,11 @@ int server_open(const struct server_options *options, struct server **out, cohor
     return 0;
 }
 
+cohort_model *server_model(const struct server *server) { return server->model; }
+cohort_engine *server_engine(const struct server *server) { return server->engine; }
+const struct server_options *server_get_options(const struct server *server) { return &server->options; }
+int64_t server_started(const struct server *server) { return server->started; }
+int server_is_draining(const struct server *server) { return server->draining; }
 uint16_t server_port(const struct server *server) { return server->port; }
 
 const cohort_tenant *server_tenants(const struct server *server, size_t *n) { return keys_tenants(server->keys, n); }

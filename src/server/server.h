@@ -26,12 +26,14 @@ enum {
 enum server_store { SERVER_STORE_MARKED, SERVER_STORE_ALL, SERVER_STORE_NONE };
 
 struct server;
+struct server_api;
 
 struct server_options {
-    const char *host;      /* address to bind */
-    uint16_t port;         /* 0: any free one */
-    const char *api_key;   /* the key of tenant "default"; NULL: none */
-    const char *keys_path; /* a file with keys (keys.h); NULL: none. With neither, no key is asked for */
+    const struct server_api *api; /* what is spoken (http.h) */
+    const char *host;             /* address to bind */
+    uint16_t port;                /* 0: any free one */
+    const char *api_key;          /* the key of tenant "default"; NULL: none */
+    const char *keys_path;        /* a file with keys (keys.h); NULL: none. With neither, no key is asked for */
     const char *model_name;
     uint32_t drain_s;           /* time that running requests get after SIGTERM */
     int verbose;                /* a line a second on stderr while anything runs */

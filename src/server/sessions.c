@@ -14,8 +14,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "server/cache.h"
+#include "server/fields.h"
 #include "server/internal.h"
-#include "server/params.h"
 #include "server/sink.h"
 
 enum action { SAVE, RESTORE, ERASE, ACTIONS };
@@ -115,8 +115,8 @@ static int read_name(struct evhttp_request *http, struct session_job *job, cohor
     cohort_span name = {job->session, job->session_n};
     char unknown[512] = "";
     json_t *body = NULL;
-    int rc = evbuffer_get_length(input) ? params_body(input, &body, err) : 0;
-    if (!rc && body) rc = params_known(body, &list, 1, unknown, sizeof unknown, err);
+    int rc = evbuffer_get_length(input) ? fields_body(input, &body, err) : 0;
+    if (!rc && body) rc = fields_known(body, &list, 1, unknown, sizeof unknown, err);
     if (!rc && body) rc = field_string(body, "filename", SESSIONS_FILE_MAX, &name, err);
     if (!rc && name.bytes == job->session && job->slot >= 0)
         rc = err_set(err, COHORT_E_ARGUMENT, "filename", "filename is missing: the name that the state is saved under");
@@ -152,7 +152,7 @@ static struct session_job *new_job(struct server *server, struct evhttp_request 
     struct session_job *job = mem_zalloc(1, sizeof *job);
     if (!job) {
         const cohort_error error = {.code = COHORT_E_MEMORY};
-        reply_error(http, &error);
+        reply_error(server, http, &error);
         return NULL;
     }
     job->server = server;
@@ -161,22 +161,17 @@ static struct session_job *new_job(struct server *server, struct evhttp_request 
     return job;
 }
 
-static void refuse(struct evhttp_request *http, const char *field, const char *text) {
+static void refuse(struct server *server, struct evhttp_request *http, const char *field, const char *text) {
     cohort_error error = {0};
     err_set(&error, COHORT_E_ARGUMENT, field, "%s", text);
-    reply_error(http, &error);
+    reply_error(server, http, &error);
 }
 
-static const char *behind(struct evhttp_request *http, const char *route) {
-    return evhttp_uri_get_path(evhttp_request_get_evhttp_uri(http)) + strlen(route);
-}
-
-void sessions_slot(struct server *server, struct evhttp_request *http) {
-    const char *rest = behind(http, SESSIONS_SLOTS);
+void sessions_slot(struct server *server, struct evhttp_request *http, const char *rest) {
     size_t digits = strspn(rest, "0123456789");
     long long slot = digits && digits <= 10 ? strtoll(rest, NULL, 10) : -1;
     if (slot < 0 || slot > INT32_MAX || rest[digits]) {
-        refuse(http, "id_slot", "the slot must be a number: /slots/0?action=save");
+        refuse(server, http, "id_slot", "the slot must be a number: /slots/0?action=save");
         return;
     }
     struct session_job *job = new_job(server, http);
@@ -188,14 +183,14 @@ void sessions_slot(struct server *server, struct evhttp_request *http) {
     start(job);
 }
 
-void sessions_named(struct server *server, struct evhttp_request *http) {
+void sessions_named(struct server *server, struct evhttp_request *http, const char *encoded) {
     size_t n = 0;
-    char *name = evhttp_uridecode(behind(http, SESSIONS_NAMED), 0, &n);
+    char *name = evhttp_uridecode(encoded, 0, &n);
     if (!name || n == 0 || n > COHORT_SESSION_NAME_MAX) {
         free(name);
         char text[64];
         snprintf(text, sizeof text, "a session's name has 1 to %d bytes", COHORT_SESSION_NAME_MAX);
-        refuse(http, "cache_session_id", text);
+        refuse(server, http, "cache_session_id", text);
         return;
     }
     struct session_job *job = new_job(server, http);

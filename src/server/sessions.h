@@ -13,10 +13,8 @@ enum {
     SESSIONS_FILE_MAX = 128 /* bytes of the name that a state is saved under */
 };
 
-/* The routes: behind the path comes a number, or a name as it is written in URLs. */
-#define SESSIONS_SLOTS "/slots/"
-#define SESSIONS_NAMED "/v1/sessions/"
-void sessions_slot(struct server *server, struct evhttp_request *http);
-void sessions_named(struct server *server, struct evhttp_request *http);
+/* The routes' handlers; `name`: a number, or a name as it is written in URLs. */
+void sessions_slot(struct server *server, struct evhttp_request *http, const char *name);
+void sessions_named(struct server *server, struct evhttp_request *http, const char *name);
 
 #endif

@@ -6,6 +6,8 @@
 #include <event2/bufferevent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stddef.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -130,13 +132,32 @@ static int send_raw(struct sink *sink, const char *bytes, size_t len) {
     return 0;
 }
 
+static int add_name(struct buf *frame, const char *data, size_t len) {
+    static const char begin[] = "{\"type\":\"";
+    const size_t at = sizeof begin - 1;
+    const char *end = len > at && memcmp(data, begin, at) == 0 ? memchr(data + at, '"', len - at) : NULL;
+    return end ? buf_addf(frame, "event: %.*s\n", (int)(end - data - (ptrdiff_t)at), data + at) : 0;
+}
+
 int sink_event(struct sink *sink, uint64_t id, const char *data, size_t len) {
     struct buf frame = {0};
-    int rc = id ? buf_addf(&frame, "id: %llu\ndata: ", (unsigned long long)id) : buf_adds(&frame, "data: ");
+    int rc = id ? buf_addf(&frame, "id: %llu\n", (unsigned long long)id) : 0;
+    if (!rc && sink->names_events) rc = add_name(&frame, data, len);
+    if (!rc) rc = buf_adds(&frame, "data: ");
     if (!rc) rc = buf_add(&frame, data, len);
     if (!rc) rc = buf_adds(&frame, "\n\n");
     if (!rc) rc = send_raw(sink, frame.data, frame.len);
     buf_free(&frame);
+    return rc;
+}
+
+int sink_events(struct sink *sink, const char *lines, size_t len) {
+    int rc = 0;
+    for (const char *at = lines, *end; at < lines + len && !rc; at = end + 1) {
+        end = memchr(at, '\n', (size_t)(lines + len - at));
+        if (!end) return COHORT_E_INTERNAL;
+        rc = sink_event(sink, 0, at, (size_t)(end - at));
+    }
     return rc;
 }
 
@@ -188,7 +209,10 @@ static struct evhttp_request *last_write(struct sink *sink) {
 
 void sink_end_stream(struct sink *sink) { evhttp_send_reply_end(last_write(sink)); }
 
-void sink_error(struct sink *sink, const cohort_error *error) { reply_error(last_write(sink), error); }
+void sink_error(struct sink *sink, const cohort_error *error) {
+    struct server *server = sink->server;
+    reply_error(server, last_write(sink), error);
+}
 
 void sink_json(struct sink *sink, int status, const char *json, size_t len) {
     reply_json(last_write(sink), status, json, len);

@@ -19,6 +19,7 @@ struct sink {
     struct evhttp_request *http;
     struct event *watch; /* on a second descriptor of the socket: the peer went away */
     int streaming;
+    int names_events;                   /* an event's name is the "type" with which its JSON begins */
     int64_t last_write_s, drained_s;    /* when something was written, and when all of it was last gone */
     void (*gone)(struct sink *sink);    /* the client has left; the sink is empty. May free what holds it */
     void (*drained)(struct sink *sink); /* everything written so far was sent. May free what holds it */
@@ -34,6 +35,8 @@ void sink_let_go(struct sink *sink);
 void sink_begin_stream(struct sink *sink);
 /* One server-sent event; `id` 0: without an id line. */
 int sink_event(struct sink *sink, uint64_t id, const char *data, size_t len);
+/* Several, one a line, without ids. */
+int sink_events(struct sink *sink, const char *lines, size_t len);
 size_t sink_unsent(const struct sink *sink);
 /* A comment if the stream was silent for SERVER_COMMENT_S; hangs up on a reader that does not read. */
 void sink_tick(struct sink *sink, int64_t now_s);

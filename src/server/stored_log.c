@@ -51,8 +51,8 @@ static int differs(cohort_error *err) {
 }
 
 /* An event that was there before the crash: it must be the same one. */
-static int compare(struct stored *s, const struct buf *piece, cohort_error *err) {
-    s->sum = journal_sum((uint64_t)s->sum, s->events_n, piece->data, piece->len);
+static int compare(struct stored *s, const char *bytes, size_t len, cohort_error *err) {
+    s->sum = journal_sum((uint64_t)s->sum, s->events_n, bytes, len);
     if (s->events_n < s->before_n || s->sum == s->before_sum) return 0;
     return differs(err);
 }
@@ -63,21 +63,32 @@ void stored_lose(struct stored *s) {
     s->lost = 1;
 }
 
-static int add_event(struct stored *s, const struct buf *piece, cohort_error *err) {
-    if (!piece->len) return 0;
+static int add_event(struct stored *s, const char *bytes, size_t len, cohort_error *err) {
     if (s->events_n < s->before_n) {
         s->base = s->events_safe = ++s->events_n;
-        return compare(s, piece, err);
+        return compare(s, bytes, len, err);
     }
-    size_t end = s->log.len + piece->len;
+    size_t end = s->log.len + len;
     int rc = buf_add(&s->ends, &end, sizeof end);
-    if (!rc && (rc = buf_add(&s->log, piece->data, piece->len)) != 0) s->ends.len -= sizeof end;
+    if (!rc && (rc = buf_add(&s->log, bytes, len)) != 0) s->ends.len -= sizeof end;
     if (rc) return no_memory(rc, err);
     s->events_n++;
-    if (!s->lost && journal_event(s->server->journal, s->number, s->events_n, piece->data, piece->len) != 0)
-        stored_lose(s);
+    if (!s->lost && journal_event(s->server->journal, s->number, s->events_n, bytes, len) != 0) stored_lose(s);
     trim(s);
     return 0;
+}
+
+/* As a dialect writes them: one a line. */
+static int add_events(struct stored *s, const struct buf *lines, cohort_error *err) {
+    int rc = 0;
+    const char *at = lines->data, *end = at + lines->len;
+    while (at < end && !rc) {
+        const char *line = memchr(at, '\n', (size_t)(end - at));
+        if (!line) return err_set(err, COHORT_E_INTERNAL, NULL, "an event without an end");
+        rc = add_event(s, at, (size_t)(line - at), err);
+        at = line + 1;
+    }
+    return rc;
 }
 
 /* ---- from the engine to the lanes ---- */
@@ -133,7 +144,7 @@ static int drain_choice(struct stored *s, struct choice *choice, cohort_error *e
     cohort_event event;
     while (choice->id && !(lane->waits = is_ahead(lane)) &&
            cohort_next(s->server->engine, choice->id, &event) == COHORT_OK) {
-        if (event.type == COHORT_EVENT_PROMPT) continue;
+        if (event.type != COHORT_EVENT_TOKEN && event.type != COHORT_EVENT_FINISH) continue;
         if (is_engine_end(s, &event)) return 1;
         int rc = take_note(s, choice, &event, err);
         if (rc) return rc;
@@ -154,6 +165,8 @@ static int collect(struct stored *s, const struct choice *choice, const cohort_e
     size_t before = bytes_of(whole);
     whole->finish = choice->finish;
     whole->stats = choice->stats;
+    whole->stop_token = choice->stop_token;
+    whole->stop_index = choice->stop_index;
     int rc = choice->call->dialect->collect(whole, event);
     s->held += bytes_of(whole) - before;
     return rc || !is_too_much(s) ? rc : COHORT_E_LIMIT;
@@ -168,7 +181,7 @@ static int take_piece(struct stored *s, struct choice *choice, const cohort_even
     if (rc)
         no_memory(rc, err);
     else
-        rc = add_event(s, &piece, err);
+        rc = add_events(s, &piece, err);
     buf_free(&piece);
     return rc;
 }
@@ -231,15 +244,16 @@ static void end(struct stored *s, int status) {
 void stored_fail(struct stored *s, const cohort_error *error) {
     cohort_error none = {0};
     struct buf piece = {0};
-    int status = error_status(error);
+    const struct error_shape *shape = server_errors_of(s->server, s->id);
+    int status = error_status(shape, error);
     buf_clear(&s->result);
-    if (error_json(&piece, error) == 0) buf_add(&s->result, piece.data, piece.len);
+    if (error_json(&piece, shape, error) == 0) buf_add(&s->result, piece.data, piece.len);
     if (s->recovered) {
         status |= STORED_BROKEN;
         if (s->events_n < s->before_n) s->events_n = s->base = s->events_safe = s->before_n;
     } else {
         s->log.max = 0; /* there is always room for it */
-        add_event(s, &piece, &none);
+        if (piece.len) add_event(s, piece.data, piece.len, &none);
     }
     buf_free(&piece);
     end(s, status);
@@ -257,14 +271,13 @@ static int whole_body(struct stored *s, struct buf *out) {
 
 static void finish(struct stored *s) {
     cohort_error error = {0};
+    const struct dialect *dialect = s->call->dialect;
     struct buf piece = {0};
-    int rc = s->call->params.include_usage ? s->call->dialect->usage_piece(s->call, &piece) : 0;
+    int rc = dialect->close ? dialect->close(s->call, &piece) : 0;
     if (!rc) rc = whole_body(s, &s->result);
     if (rc) no_memory(rc, &error);
-    if (!rc) rc = add_event(s, &piece, &error);
-    buf_clear(&piece);
-    if (!rc) rc = buf_adds(&piece, "[DONE]");
-    if (!rc) rc = add_event(s, &piece, &error);
+    if (!rc) rc = add_events(s, &piece, &error);
+    if (!rc && dialect->done) rc = add_event(s, dialect->done, strlen(dialect->done), &error);
     buf_free(&piece);
     if (!rc && s->events_n < s->before_n) rc = differs(&error); /* it ended earlier: compare did not come to the last */
     if (rc)
@@ -339,12 +352,10 @@ void stored_run(struct stored *s) {
     cohort_error error = {0};
     s->state = STORED_RUNNING;
     int rc = make_whole(s, &error);
-    for (size_t i = 0; i < call->choices_n && !rc; i++) {
-        struct buf piece = {0};
-        rc = call->dialect->piece(&call->choices[i], NULL, &piece);
-        if (!rc) rc = add_event(s, &piece, &error);
-        buf_free(&piece);
-    }
+    struct buf piece = {0};
+    if (!rc) rc = call_opening(call, &piece);
+    if (!rc) rc = add_events(s, &piece, &error);
+    buf_free(&piece);
     if (rc && !error.code) no_memory(rc, &error);
     if (rc && s->recovered)
         recover_submitted(s, &error);
@@ -367,7 +378,11 @@ int stored_resume(struct stored *s, const struct choice *choice, cohort_request 
         bytes = note_length(lane->queue.data + at, lane->queue.len - at);
         if (note_read(lane->queue.data + at, bytes, &index, &event) != 0) break;
         if (event.type == COHORT_EVENT_TOKEN)
-            lane->resume[n++] = (cohort_saved_token){event.token, event.logprob, event.top_n, event.top};
+            lane->resume[n++] = (cohort_saved_token){.token = event.token,
+                                                     .logprob = event.logprob,
+                                                     .sampler_state = event.sampler_state,
+                                                     .top_n = event.top_n,
+                                                     .top = event.top};
     }
     request->resume = lane->resume;
     request->resume_n = n;

@@ -1,15 +1,21 @@
-/* Reading request bodies: strict types, every field by name, null means absent. Loop thread; pure apart from the call
- * it fills. */
-#ifndef SERVER_PARAMS_H
-#define SERVER_PARAMS_H
+/* Reading JSON bodies: strict types, every field by name, null means absent. Pure. */
+#ifndef SERVER_FIELDS_H
+#define SERVER_FIELDS_H
 
 #include <event2/buffer.h>
 #include <jansson.h>
 
-#include "server/call.h"
+#include "cohort/cohort.h"
+
+enum { FIELDS_JSON_FLAGS = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES };
 
 /* The bytes of a body as a JSON object, owned by the caller; E_ARGUMENT says where it is none. */
-int params_body(struct evbuffer *input, json_t **out, cohort_error *err);
+int fields_body(struct evbuffer *input, json_t **out, cohort_error *err);
+
+/* The member, or NULL if it is absent or null. */
+const json_t *field_present(const json_t *body, const char *name);
+/* "a string", "an array" ... for messages. */
+const char *field_type(const json_t *value);
 
 /* Typed fields. Absent or null: *out untouched, 0. Wrong type or outside [low, high]: E_ARGUMENT naming the field. */
 int field_bool(const json_t *body, const char *name, int *out, cohort_error *err);
@@ -17,12 +23,6 @@ int field_integer(const json_t *body, const char *name, int64_t low, int64_t hig
 /* `out` stays in the body's JSON. Empty strings and those of more than `most` bytes are refused. */
 int field_string(const json_t *body, const char *name, size_t most, cohort_span *out, cohort_error *err);
 int field_number(const json_t *body, const char *name, double low, double high, float *out, cohort_error *err);
-
-/* The fields that all generating endpoints share: stream, stream_options, sampling, stop, max_tokens, n. */
-int params_common(struct call *call, const json_t *body, cohort_error *err);
-/* An array of token ids, each inside the vocabulary, into mem_alloc'ed *out; `field` for messages. */
-int params_ids(const struct call *call, const json_t *array, const char *field, int32_t **out, size_t *n,
-               cohort_error *err);
 
 /* Whether a field name is one that the endpoint knows; used for the header that names the others. */
 enum field_kind {
@@ -41,7 +41,7 @@ struct known_list {
 };
 /* Refuses FIELD_REFUSED ones, and writes the unknown names into `unknown` (comma-separated, printable, at most cap
  * bytes). */
-int params_known(const json_t *body, const struct known_list *lists, size_t lists_n, char *unknown, size_t cap,
+int fields_known(const json_t *body, const struct known_list *lists, size_t lists_n, char *unknown, size_t cap,
                  cohort_error *err);
 
 #endif

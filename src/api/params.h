@@ -1,0 +1,16 @@
+/* The fields that several endpoints share, from a body into a call. Loop thread; pure apart from the call. */
+#ifndef API_PARAMS_H
+#define API_PARAMS_H
+
+#include <jansson.h>
+
+#include "server/call.h"
+#include "server/fields.h"
+
+/* The fields that all generating endpoints share: stream, stream_options, sampling, stop, max_tokens, n. */
+int params_common(struct call *call, const json_t *body, cohort_error *err);
+/* An array of token ids, each inside the vocabulary, into mem_alloc'ed *out; `field` for messages. */
+int params_ids(const struct call *call, const json_t *array, const char *field, int32_t **out, size_t *n,
+               cohort_error *err);
+
+#endif

@@ -1,0 +1,133 @@
+/* Strict reading of JSON fields (fields.h). */
+#include "server/fields.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+
+int fields_body(struct evbuffer *input, json_t **out, cohort_error *err) {
+    size_t len = evbuffer_get_length(input);
+    const char *bytes = (const char *)evbuffer_pullup(input, -1);
+    json_error_t where;
+    json_t *body = json_loadb(len ? bytes : "", len, FIELDS_JSON_FLAGS, &where);
+    *out = NULL;
+    if (!body)
+        return err_set(err, COHORT_E_ARGUMENT, NULL, "the body is not JSON that can be read: line %d, column %d: %s",
+                       where.line, where.column, where.text);
+    if (!json_is_object(body)) {
+        json_decref(body);
+        return err_set(err, COHORT_E_ARGUMENT, NULL, "the body must be a JSON object");
+    }
+    *out = body;
+    return 0;
+}
+
+const char *field_type(const json_t *value) {
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_STRING:
+        return "a string";
+    case JSON_INTEGER:
+    case JSON_REAL:
+        return "a number";
+    case JSON_NULL:
+        return "null";
+    default:
+        return "a boolean";
+    }
+}
+
+const json_t *field_present(const json_t *body, const char *name) {
+    const json_t *value = json_object_get(body, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+int field_bool(const json_t *body, const char *name, int *out, cohort_error *err) {
+    const json_t *value = field_present(body, name);
+    if (!value) return 0;
+    if (!json_is_boolean(value))
+        return err_set(err, COHORT_E_ARGUMENT, name, "%s must be true or false, not %s", name, field_type(value));
+    *out = json_is_true(value);
+    return 0;
+}
+
+int field_integer(const json_t *body, const char *name, int64_t low, int64_t high, int64_t *out, cohort_error *err) {
+    const json_t *value = field_present(body, name);
+    if (!value) return 0;
+    if (!json_is_integer(value))
+        return err_set(err, COHORT_E_ARGUMENT, name, "%s must be an integer, not %s", name, field_type(value));
+    int64_t number = json_integer_value(value);
+    if (number < low || number > high)
+        return err_set(err, COHORT_E_ARGUMENT, name, "%s is %lld, outside %lld to %lld", name, (long long)number,
+                       (long long)low, (long long)high);
+    *out = number;
+    return 0;
+}
+
+int field_string(const json_t *body, const char *name, size_t most, cohort_span *out, cohort_error *err) {
+    const json_t *value = field_present(body, name);
+    if (!value) return 0;
+    if (!json_is_string(value))
+        return err_set(err, COHORT_E_ARGUMENT, name, "%s must be a string, not %s", name, field_type(value));
+    size_t len = json_string_length(value);
+    if (len == 0 || len > most)
+        return err_set(err, COHORT_E_ARGUMENT, name, "%s has %zu bytes, 1 to %zu are allowed", name, len, most);
+    *out = (cohort_span){json_string_value(value), len};
+    return 0;
+}
+
+int field_number(const json_t *body, const char *name, double low, double high, float *out, cohort_error *err) {
+    const json_t *value = field_present(body, name);
+    if (!value) return 0;
+    if (!json_is_number(value))
+        return err_set(err, COHORT_E_ARGUMENT, name, "%s must be a number, not %s", name, field_type(value));
+    double number = json_number_value(value);
+    if (!(number >= low && number <= high))
+        return err_set(err, COHORT_E_ARGUMENT, name, "%s is %g, outside %g to %g", name, number, low, high);
+    *out = (float)number;
+    return 0;
+}
+
+static void note_unknown(char *unknown, size_t cap, const char *name) {
+    size_t used = strlen(unknown), len = strlen(name);
+    if (len == 0 || len > 64 || used + len + 3 > cap) return;
+    for (size_t i = 0; i < len; i++)
+        if (name[i] <= ' ' || name[i] > '~' || name[i] == ',') return;
+    snprintf(unknown + used, cap - used, "%s%s", used ? ", " : "", name);
+}
+
+static int is_neutral(const json_t *value, const struct known_field *field) {
+    if (json_is_null(value)) return 1;
+    if (!field->neutral) return 0;
+    json_t *neutral = json_loads(field->neutral, JSON_DECODE_ANY, NULL);
+    int same = neutral && (json_equal(neutral, value) || (json_is_number(neutral) && json_is_number(value) &&
+                                                          json_number_value(neutral) == json_number_value(value)));
+    json_decref(neutral);
+    return same;
+}
+
+static const struct known_field *find_field(const struct known_list *lists, size_t lists_n, const char *name) {
+    for (size_t i = 0; i < lists_n; i++)
+        for (size_t j = 0; j < lists[i].n; j++)
+            if (strcmp(lists[i].fields[j].name, name) == 0) return &lists[i].fields[j];
+    return NULL;
+}
+
+int fields_known(const json_t *body, const struct known_list *lists, size_t lists_n, char *unknown, size_t cap,
+                 cohort_error *err) {
+    unknown[0] = 0;
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)body, name, value) {
+        const struct known_field *field = find_field(lists, lists_n, name);
+        if (!field)
+            note_unknown(unknown, cap, name);
+        else if (field->kind == FIELD_REFUSED && !is_neutral(value, field))
+            return err_set(err, COHORT_E_UNSUPPORTED, name, "%s is not supported by this server yet", name);
+    }
+    return 0;
+}

@@ -1,0 +1,83 @@
+/* What speaks through the server sees of it: the routes it adds, replies, and what it needs to make them. Loop thread,
+ * but for server_model and server_engine, which helpers use while they have a job. */
+#ifndef SERVER_HTTP_H
+#define SERVER_HTTP_H
+
+#include <event2/http.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "cohort/cohort.h"
+
+struct server;
+struct server_options;
+struct dialect;
+
+/* ---- errors, as each API words them ---- */
+
+struct error_view {
+    int status;
+    const char *message, *type; /* OpenAI's types */
+    const char *param, *code;   /* NULL or "": none */
+};
+struct error_shape {
+    int (*status)(int status);                                /* in the place of the usual one; NULL: that */
+    int (*write)(struct buf *out, const struct error_view *); /* the JSON */
+};
+/* {"error":{message,type,param,code}}: of every path that is nobody else's. */
+extern const struct error_shape error_shape_openai;
+
+/* ---- routes ---- */
+
+enum { ROUTE_NAME_MAX = 511 };
+
+struct route {
+    const char *path; /* "*" stands for one segment */
+    enum evhttp_cmd_type method;
+    int open, while_loading, while_draining; /* needs no key; is answered while the model loads, or the server ends */
+    /* `name`: the segment at "*", as it is in the URL, or "". */
+    void (*handle)(struct server *server, struct evhttp_request *http, const char *name);
+    const struct error_shape *errors; /* NULL: OpenAI's */
+    int no_head;                      /* what GET gives may have no end */
+};
+
+/* What is spoken. A path may be there once for each method. */
+struct server_api {
+    const struct route *routes;
+    size_t routes_n;
+    const struct dialect *const *dialects; /* all that generate: stored calls are read back by their path */
+    size_t dialects_n;
+};
+
+/* A route's handler for an endpoint that generates: reads the body and starts the call. */
+void server_generate(struct server *server, struct evhttp_request *http, const struct dialect *dialect);
+
+/* ---- the server ---- */
+
+cohort_model *server_model(const struct server *server); /* NULL while it loads */
+cohort_engine *server_engine(const struct server *server);
+const struct server_options *server_get_options(const struct server *server);
+int64_t server_started(const struct server *server); /* seconds since the epoch */
+int server_is_draining(const struct server *server);
+/* Whose request it is; -1: nobody's who may ask. */
+int server_tenant_of(const struct server *server, struct evhttp_request *http);
+
+/* The field of the request's query, decoded, in `out` (longer values are cut): 1. 0: it is not there. E_ARGUMENT names
+ * the field: it has a byte that no value has, as %00, behind which nobody would look. */
+int query_field(struct evhttp_request *http, const char *name, char *out, size_t size, cohort_error *err);
+
+/* ---- replies: each ends the request ---- */
+
+void reply_json(struct evhttp_request *http, int status, const char *json, size_t len);
+/* The buffer as JSON, which it frees; 503 if `rc` says that it could not be made. */
+void reply_buf(struct server *server, struct evhttp_request *http, struct buf *body, int rc);
+/* Status and type follow from the code, the words from the path. */
+void reply_error(struct server *server, struct evhttp_request *http, const cohort_error *error);
+void reply_status(struct server *server, struct evhttp_request *http, int status, const char *type,
+                  const char *message);
+
+/* The JSON of an error, for streams. */
+int error_json(struct buf *out, const struct error_shape *shape, const cohort_error *error);
+int error_status(const struct error_shape *shape, const cohort_error *error);
+
+#endif
