@@ -34,7 +34,7 @@ enum {
     STORED_READERS_MAX = 16, /* of one stream */
     STORED_ALL_READERS_MAX = 4096, /* of these each tenant has an equal share, at least one stream's */
     STORED_LOADING_MAX = 4,        /* recovered calls that are read from the journal at one time */
-    STORED_TRIES_MAX = 20,         /* starts that a call is taken up again in, without a step ahead */
+    STORED_TRIES_MAX = JOURNAL_TRIES_MAX,         /* starts that a call is taken up again in, without a step ahead */
     STORED_COMMIT_S = 20,          /* a disk that takes longer for a commit counts as failed */
     STORED_BUCKETS = 1024,
     STORED_TOLD = 256, /* ends of broken streams of which is known that they were told */
