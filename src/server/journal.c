@@ -323,13 +323,13 @@ static uint64_t count_streams(struct journal *j) {
 }
 
 static void expire_with(struct journal *j, enum statement which, int64_t value) {
-    sqlite3_stmt *s = j->write[which];
-    sqlite3_bind_int64(s, 1, value);
-    while (sqlite3_step(s) == SQLITE_ROW) {
-        journal_begun_erase(j, (uint64_t)sqlite3_column_int64(s, 0)); /* else with its row */
-        j->purge = 1;
-    }
-    sqlite3_reset(s);
+    sqlite3_stmt *removed = j->write[FIND_REMOVED];
+    sqlite3_bind_int64(j->write[which], 1, value);
+    if (step(j, which) != SQLITE_OK || sqlite3_changes(j->writing) == 0) return;
+    j->purge = 1;
+    while (sqlite3_step(removed) == SQLITE_ROW) /* at once, since each on its own would be synchronised on its own */
+        journal_begun_erase(j, (uint64_t)sqlite3_column_int64(removed, 0));
+    sqlite3_reset(removed);
 }
 
 static void expire(struct journal *j) {

@@ -46,14 +46,14 @@ const char *const journal_write_sql[WRITE_STATEMENTS] = {
     [CUT_NOTES] = "DELETE FROM notes WHERE stream = ?1 AND n > ?2",
     [REMOVE_STREAM] = "UPDATE streams SET state = 2, dirty = 1 WHERE number = ?1",
     [FIND_DIRTY] = "SELECT number, state FROM streams WHERE dirty = 1 LIMIT 1",
+    [FIND_REMOVED] = "SELECT number FROM streams WHERE dirty = 1 AND state = 2",
     [PURGE_NOTES] = "DELETE FROM notes WHERE stream = ?1 AND n < (SELECT min(n) FROM notes WHERE stream = ?1) + ?2",
     [PURGE_EVENTS] = "DELETE FROM events WHERE stream = ?1 AND n < (SELECT min(n) FROM events WHERE stream = ?1) + ?2",
     [PURGE_STREAM] = "DELETE FROM streams WHERE number = ?1",
     [CLEAN_STREAM] = "UPDATE streams SET dirty = 0 WHERE number = ?1",
-    [EXPIRE] = "UPDATE streams SET state = 2, dirty = 1 WHERE state = 1 AND ended < ?1 RETURNING number",
+    [EXPIRE] = "UPDATE streams SET state = 2, dirty = 1 WHERE state = 1 AND ended < ?1",
     [EXPIRE_OLDEST] = "UPDATE streams SET state = 2, dirty = 1 WHERE number IN"
-                      " (SELECT number FROM streams WHERE state = 1 ORDER BY ended LIMIT ?1)"
-                      " RETURNING number",
+                      " (SELECT number FROM streams WHERE state = 1 ORDER BY ended LIMIT ?1)",
     [COUNT_STREAMS] = "SELECT (SELECT count(*) FROM streams WHERE state = 0),"
                       " (SELECT count(*) FROM streams WHERE state = 1), (SELECT coalesce(max(number), 0) FROM streams)",
     [BEGIN_BATCH] = "BEGIN IMMEDIATE",

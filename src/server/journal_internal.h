@@ -36,6 +36,7 @@ enum statement {
     CUT_NOTES,
     REMOVE_STREAM,
     FIND_DIRTY,
+    FIND_REMOVED,
     PURGE_NOTES,
     PURGE_EVENTS,
     PURGE_STREAM,

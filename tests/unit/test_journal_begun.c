@@ -18,7 +18,7 @@
 #include "base/rng.h"
 #include "journal_rig.h"
 
-enum { KEPT = 12, REMOVED = 6, EVENTS = 4, FLIPS = 400, SECTORS = 80, SECTOR = 512 };
+enum { KEPT = 12, REMOVED = 6, EVENTS = 4, FLIPS = 300, SECTORS = 60, SECTOR = 512, PAGE = 4096 };
 
 static char model[320]; /* the folder that is copied */
 
@@ -187,8 +187,9 @@ static void flip_everywhere(const char *file, int rested) {
         check_damage(file, at, 1, 1 << rng_u64(11, 1, i) % 8);
     }
     for (uint64_t i = 0; i < SECTORS; i++) {
-        long at = (long)(rng_u64(12, 0, i) % (uint64_t)(size / SECTOR)) * SECTOR;
-        check_damage(file, at, SECTOR, i % 2 ? 0 : (int)(rng_u64(12, 1, i) & 255));
+        int n = i % 3 ? SECTOR : PAGE;
+        long at = (long)(rng_u64(12, 0, i) % (uint64_t)(size / n)) * n;
+        check_damage(file, at, n, i % 2 ? 0 : (int)(rng_u64(12, 1, i) & 255));
     }
 }
 
@@ -205,6 +206,14 @@ static void a_bit_in_front_of_the_file(void **state) {
 static void a_bit_of_the_second_copy(void **state) {
     (void)state;
     flip_everywhere("journal.begun", 0);
+}
+
+/* SQLite makes it anew. */
+static void a_bit_of_the_shared_memory(void **state) {
+    (void)state;
+    make_model(1);
+    for (int i = 0; i < 40; i++)
+        check_damage("journal.db-shm", (long)(rng_u64(13, 0, (uint64_t)i) % 400), 1, 1 << i % 8);
 }
 
 /* Without any fault both agree, however the process ended. */
@@ -349,6 +358,7 @@ int main(void) {
         TEST(a_bit_of_the_second_copy),
         TEST(a_bit_in_front_of_the_file),
         TEST(a_bit_of_the_file),
+        TEST(a_bit_of_the_shared_memory),
         TEST(damage_of_both_is_told),
         TEST(a_full_disk_refuses_what_has_no_second_copy),
         TEST(the_second_copy_is_written_anew),
