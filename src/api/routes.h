@@ -6,7 +6,7 @@
 #include "server/call.h"
 #include "server/http.h"
 
-extern const struct dialect dialect_completions, dialect_chat;
+extern const struct dialect dialect_completions, dialect_chat, dialect_llama;
 
 void models_list(struct server *server, struct evhttp_request *http, const char *name);
 void models_one(struct server *server, struct evhttp_request *http, const char *name);
