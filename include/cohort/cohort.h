@@ -114,6 +114,10 @@ typedef struct cohort_model_info {
     int32_t bos, eos;       /* -1: none */
     cohort_pooling pooling; /* the file's own kind; NONE: it names none */
     int add_bos;            /* plain text prompts get the begin token in front */
+    /* Markers for filling in between a prefix and a suffix, and between files; -1: none. */
+    int32_t fim_prefix, fim_suffix, fim_middle, fim_pad, fim_repository, fim_file;
+    const char *chat_template; /* the file's own, in its language; "": none. What cohort_chat_render follows is its own
+                                  knowledge of the model's turns */
 } cohort_model_info;
 
 COHORT_API void cohort_model_get_info(const cohort_model *model, cohort_model_info *out);

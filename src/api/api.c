@@ -3,6 +3,7 @@
 
 #include "api/llama.h"
 #include "api/routes.h"
+#include "api/tokens.h"
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -22,6 +23,13 @@ static const struct route routes[] = {
     {"/v1/chat/completions", EVHTTP_REQ_POST, 0, 0, 0, generate_chat, NULL, 0},
     {"/completion", EVHTTP_REQ_POST, 0, 0, 0, generate_llama, &error_shape_llama, 0},
     {"/completions", EVHTTP_REQ_POST, 0, 0, 0, generate_llama, &error_shape_llama, 0},
+    {"/props", EVHTTP_REQ_GET, 0, 0, 1, llama_props, &error_shape_llama, 0},
+    {"/props", EVHTTP_REQ_POST, 0, 0, 0, llama_props_set, &error_shape_llama, 0},
+    {"/slots", EVHTTP_REQ_GET, 0, 0, 1, llama_slots, &error_shape_llama, 0},
+    {"/tokenize", EVHTTP_REQ_POST, 0, 0, 0, tokens_tokenize, &error_shape_llama, 0},
+    {"/detokenize", EVHTTP_REQ_POST, 0, 0, 0, tokens_detokenize, &error_shape_llama, 0},
+    {"/tokenizer_info", EVHTTP_REQ_GET, 0, 0, 1, tokens_info, &error_shape_llama, 0},
+    {"/apply-template", EVHTTP_REQ_POST, 0, 0, 0, tokens_template, &error_shape_llama, 0},
 };
 
 static const struct dialect *const dialects[] = {&dialect_completions, &dialect_chat, &dialect_llama};

@@ -40,22 +40,17 @@ int llama_take_ids(struct buf *ids, struct prompt *prompt, cohort_error *err) {
     return err_set(err, COHORT_E_ARGUMENT, "prompt", "prompt is empty and the vocabulary has no begin token");
 }
 
-/* A prompt of strings and ids. */
-static int mixed_ids(const cohort_model *model, const json_t *list, int special, struct prompt *prompt,
-                     cohort_error *err) {
-    struct buf ids = {0};
+int llama_add_parts(const cohort_model *model, const json_t *parts, int flags, struct buf *ids, cohort_error *err) {
     int rc = 0;
-    for (size_t i = 0; i < json_array_size(list) && !rc; i++) {
-        const json_t *item = json_array_get(list, i);
+    for (size_t i = 0; i < json_array_size(parts) && !rc; i++) {
+        const json_t *item = json_array_get(parts, i);
         int32_t id = (int32_t)json_integer_value(item);
-        int flags = (i == 0 ? COHORT_TOKENIZE_BOS : 0) | (special ? COHORT_TOKENIZE_SPECIAL : 0);
         if (json_is_string(item))
-            rc = llama_add_text(model, json_string_value(item), json_string_length(item), flags, &ids, err);
-        else if ((rc = buf_add(&ids, &id, sizeof id)) != 0)
-            err_set(err, rc, NULL, "no memory for a prompt");
+            rc = llama_add_text(model, json_string_value(item), json_string_length(item),
+                                i ? flags & ~COHORT_TOKENIZE_BOS : flags, ids, err);
+        else if ((rc = buf_add(ids, &id, sizeof id)) != 0)
+            err_set(err, rc, NULL, "no memory for %zu token ids", json_array_size(parts));
     }
-    if (!rc) rc = llama_take_ids(&ids, prompt, err);
-    buf_free(&ids);
     return rc;
 }
 
@@ -67,30 +62,30 @@ static int is_mixed(const json_t *value) {
 
 static int prepare(struct call *call, cohort_error *err) {
     struct llama_own *own = call->own;
-    int rc = 0;
+    int rc = 0, flags = COHORT_TOKENIZE_BOS | (own->special ? COHORT_TOKENIZE_SPECIAL : 0);
     for (size_t i = 0; i < call->prompts_n && !rc; i++) {
         const json_t *value = json_array_get(own->prompts, i);
-        if (is_mixed(value)) rc = mixed_ids(server_model(call->server), value, own->special, &call->prompts[i], err);
+        if (!is_mixed(value)) continue;
+        struct buf ids = {0};
+        rc = llama_add_parts(server_model(call->server), value, flags, &ids, err);
+        if (!rc) rc = llama_take_ids(&ids, &call->prompts[i], err);
+        buf_free(&ids);
     }
     json_decref(own->prompts);
     own->prompts = NULL;
     return rc;
 }
 
-/* Ids and strings: what can be known before a helper has it. */
-static int check_mixed(const struct call *call, const json_t *list, const char *field, size_t *text_len,
-                       cohort_error *err) {
-    cohort_model_info info;
-    cohort_model_get_info(server_model(call->server), &info);
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *item = json_array_get(list, i);
+int llama_check_parts(const cohort_model_info *info, const json_t *parts, const char *field, size_t *text_len,
+                      cohort_error *err) {
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const json_t *item = json_array_get(parts, i);
         int64_t id = json_is_integer(item) ? json_integer_value(item) : -1;
-        if (json_is_string(item))
-            *text_len += json_string_length(item);
-        else if (id < 0 || id >= (int64_t)info.vocab_size)
-            return err_set(err, COHORT_E_ARGUMENT, "prompt",
+        if (json_is_string(item) && text_len) *text_len += json_string_length(item);
+        if (!json_is_string(item) && (id < 0 || id >= (int64_t)info->vocab_size))
+            return err_set(err, COHORT_E_ARGUMENT, field,
                            "%s[%zu] is neither a string nor a token id: an integer from 0 to %u", field, i,
-                           info.vocab_size - 1);
+                           info->vocab_size - 1);
     }
     return 0;
 }
@@ -116,7 +111,11 @@ static int add_prompt(struct call *call, const json_t *value, const char *field,
     if (!json_is_array(value) || json_array_size(value) == 0)
         return err_set(err, COHORT_E_ARGUMENT, "prompt", "%s must be a string or an array of strings and token ids",
                        field);
-    if (is_mixed(value)) return check_mixed(call, value, field, &prompt->text_len, err);
+    if (is_mixed(value)) {
+        cohort_model_info info;
+        cohort_model_get_info(server_model(call->server), &info);
+        return llama_check_parts(&info, value, field, &prompt->text_len, err);
+    }
     return params_ids(call, value, field, &prompt->ids, &prompt->ids_n, err);
 }
 

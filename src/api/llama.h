@@ -41,9 +41,21 @@ int llama_collect(struct choice *choice, const cohort_event *event);
 int llama_whole(struct call *call, struct buf *out);
 void llama_forget(struct call *call);
 
-/* For prompts made of parts, on a helper: adds a text's ids (int32_t) to a buffer; makes the prompt of them. */
+/* Texts made of parts: arrays of strings and ids. Whether they are, naming the field; *text_len (may be NULL) grows by
+ * the strings' bytes. */
+int llama_check_parts(const cohort_model_info *info, const json_t *parts, const char *field, size_t *text_len,
+                      cohort_error *err);
+/* On a helper: adds the ids (int32_t) of a text, or of parts, to a buffer; `flags` of cohort_tokenize, whose begin
+ * token only a first string gets. */
 int llama_add_text(const cohort_model *model, const char *text, size_t len, int flags, struct buf *ids,
                    cohort_error *err);
+int llama_add_parts(const cohort_model *model, const json_t *parts, int flags, struct buf *ids, cohort_error *err);
+/* Makes the prompt of what is in the buffer. */
 int llama_take_ids(struct buf *ids, struct prompt *prompt, cohort_error *err);
+
+/* Handlers (llama_info.c). */
+void llama_props(struct server *server, struct evhttp_request *http, const char *name);
+void llama_props_set(struct server *server, struct evhttp_request *http, const char *name);
+void llama_slots(struct server *server, struct evhttp_request *http, const char *name);
 
 #endif

@@ -7,10 +7,10 @@
 #include "base/mem.h"
 #include "server/http.h"
 
-int params_ids(const struct call *call, const json_t *array, const char *field, int32_t **out, size_t *n,
-               cohort_error *err) {
+int params_ids_for(const struct server *server, const json_t *array, const char *field, int32_t **out, size_t *n,
+                   cohort_error *err) {
     cohort_model_info info;
-    cohort_model_get_info(server_model(call->server), &info);
+    cohort_model_get_info(server_model(server), &info);
     size_t count = json_array_size(array);
     int32_t *ids = mem_alloc(count, sizeof *ids);
     if (!ids) return err_set(err, COHORT_E_MEMORY, field, "no memory for %zu token ids", count);
@@ -27,6 +27,11 @@ int params_ids(const struct call *call, const json_t *array, const char *field, 
     *out = ids;
     *n = count;
     return 0;
+}
+
+int params_ids(const struct call *call, const json_t *array, const char *field, int32_t **out, size_t *n,
+               cohort_error *err) {
+    return params_ids_for(call->server, array, field, out, n, err);
 }
 
 static int read_stops(struct params *p, const json_t *body, cohort_error *err) {

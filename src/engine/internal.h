@@ -52,7 +52,7 @@ struct cohort_model {
     struct tokenizer *tokenizer;
     struct model *built;     /* NULL: vocabulary only */
     struct backend *backend; /* NULL: vocabulary only */
-    char *architecture, *name;
+    char *architecture, *name, *chat_template;
     uint32_t piece_max; /* bytes of the longest token */
     cohort_progress_fn progress;
     void *progress_user;
