@@ -13,7 +13,6 @@ static const char *error_type(const struct error_view *e) {
     if (e->code && strcmp(e->code, "unsupported_value") == 0) return "not_supported_error";
     switch (e->status) {
     case 404:
-    case 405:
         return "not_found_error";
     case 503:
         return "unavailable_error";

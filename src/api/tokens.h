@@ -10,7 +10,7 @@
 struct server;
 
 enum {
-    TOKENS_TEXT_MAX = 4 << 20, /* bytes of text to tokenise, and */
+    TOKENS_TEXT_MAX = 2 << 20, /* bytes of text to tokenise, and */
     TOKENS_IDS_MAX = 1 << 20   /* ids or parts */
 };
 
