@@ -93,6 +93,9 @@ static void take_token(struct outcome *out, const cohort_event *e) {
         assert_true(out->ids_n < OUTCOME_TOKENS_MAX);
         out->ids[out->ids_n++] = e->token;
         out->logprob_sum += e->logprob;
+    } else if (e->type == COHORT_EVENT_EMBEDDING) {
+        for (uint32_t i = 0; i < e->embedding_n; i++) ADD(&out->events, e->embedding[i]);
+        out->embeddings_n++;
     } else {
         assert_int_equal(e->index, out->prompt_n);
         assert_true(out->prompt_n < OUTCOME_TOKENS_MAX);

@@ -13,7 +13,8 @@ struct outcome {
     int32_t ids[OUTCOME_TOKENS_MAX];
     uint32_t ids_n;
     float logprob_sum;
-    uint32_t prompt_n; /* PROMPT events */
+    uint32_t embeddings_n; /* EMBEDDING events; `events` has the numbers */
+    uint32_t prompt_n;     /* PROMPT events */
     int32_t prompt_argmax[OUTCOME_TOKENS_MAX];
     float prompt_logprob[OUTCOME_TOKENS_MAX];
     int done;
