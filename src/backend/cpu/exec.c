@@ -25,7 +25,7 @@ enum {
     SPAN_GROUPS = LOGITS_SPAN / PACK_OUTPUTS,
     ACT_BYTES = 256 * 1024,   /* prepared rows that stay in a core's cache while groups pass */
     CHUNK_BYTES = 256 * 1024, /* weights that stay there while row blocks pass */
-    HIDDEN_COLUMNS = 256,     /* of a tile */
+    HIDDEN_COLUMNS = 64,      /* of a tile */
 };
 
 static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
