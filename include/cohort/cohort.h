@@ -329,7 +329,7 @@ typedef struct cohort_request {
     size_t size;
     const int32_t *prompt; /* copied; at least one id, each inside the vocabulary */
     size_t prompt_n;
-    uint32_t max_tokens; /* 0 only together with prompt_logprobs; UINT32_MAX: as many as the context
+    uint32_t max_tokens; /* 0 only together with prompt_logprobs or pooling; UINT32_MAX: as many as the context
                             and the state budget have room for */
     cohort_sampling sampling;
     const cohort_span *stops; /* copied; at most COHORT_STOPS_MAX, none empty */
@@ -347,7 +347,8 @@ typedef struct cohort_request {
     size_t banned_n;
     const cohort_span *dry_breakers; /* copied; a repeat does not reach over these texts */
     size_t dry_breakers_n;
-    cohort_pooling pooling; /* an embedding instead of an answer: max_tokens is 0 then */
+    cohort_pooling pooling; /* an embedding instead of an answer, which ends with STOP: max_tokens is 0 then, and
+                               neither prompt_logprobs nor resume is possible */
     int post_sampling;      /* 1: log-probabilities are those of what the samplers left, not of the whole row at
                                temperature 1 */
     int logprobs;           /* -1: none; 0: the chosen token's; n: and the n best's, at most COHORT_TOP_LOGPROBS_MAX */

@@ -69,6 +69,7 @@ struct batch_item {
         *tokens;   /* n_tokens ids in host memory that stays valid until the wait; NULL: one token, read from `slot` */
     uint32_t slot; /* index into batch.slots */
     uint32_t n_outputs; /* logits wanted for the last n_outputs tokens: 0 .. n_tokens */
+    uint8_t hidden;     /* not logits, but what the head would make them from */
     const uint32_t *table[PROGRAM_GROUPS_MAX];
     /* In recurrent groups there is no table: the page that holds the state before the item's first token (BATCH_EMPTY:
      * there is none, the sequence begins), and the one that gets the state after its last. They may be the same; if
@@ -76,6 +77,13 @@ struct batch_item {
     uint32_t from[PROGRAM_GROUPS_MAX], to[PROGRAM_GROUPS_MAX];
 };
 #define BATCH_EMPTY UINT32_MAX
+
+/* Columns [first, first + columns) of the hidden vectors of an item's outputs: row o, of `rows`, at x + o * stride. */
+struct hidden {
+    const float *x;
+    size_t stride;
+    uint32_t rows, first, columns;
+};
 
 struct batch {
     uint32_t n_items;
@@ -86,6 +94,10 @@ struct batch {
      * `item` and `output` (0-based inside the item's outputs) say which; `logits` are its program.vocab logits, valid
      * during the call; scratch is program.vocab floats of its own. Must not block. */
     void (*consume)(void *user, uint32_t item, uint32_t output, const struct logits *logits, float *scratch);
+    /* The same for items with `hidden`: called for runs of columns, each column of such an item exactly once, with all
+     * of its outputs in their order. What a column becomes needs no other, so how they are cut makes no difference.
+     * `hidden` is valid during the call. NULL if the batch has no such item. */
+    void (*take_hidden)(void *user, uint32_t item, const struct hidden *hidden);
     void *user;
 };
 

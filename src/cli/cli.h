@@ -39,6 +39,9 @@ struct cli_options {
     int64_t predict, top_k, seed;
     double temperature, top_p, min_p;
     int ignore_eos, chat;
+    /* embed */
+    const char *pooling;
+    int64_t normalize;
     /* score, tokenize, inspect, bench */
     const char *ids, *rows_list;
     int64_t bench_prompt, bench_repeats;
@@ -86,6 +89,7 @@ void cli_progress(void *user, const char *what, double fraction);
 int cmd_serve(const struct cli_options *options);
 int cmd_run(const struct cli_options *options);
 int cmd_score(const struct cli_options *options);
+int cmd_embed(const struct cli_options *options);
 int cmd_perplexity(const struct cli_options *options);
 int cmd_bench(const struct cli_options *options);
 int cmd_tokenize(const struct cli_options *options);

@@ -26,7 +26,7 @@ static void push_finish(struct cohort_engine *e, struct row *row) {
 /* Times so far. A part that a row never reached is 0. */
 static void fill_stats(const struct cohort_engine *e, const struct row *row, cohort_stats *out, uint64_t now) {
     const struct row_request *r = &row->request;
-    *out = (cohort_stats){.prompt_tokens = r->prompt_n, .generated_tokens = row->generated, .seed = r->sample.seed};
+    *out = (cohort_stats){.prompt_tokens = r->given_n, .generated_tokens = row->generated, .seed = r->sample.seed};
     out->queue_us = (row->admitted_us ? row->admitted_us : now) - r->submitted_us;
     struct sched_history history;
     sched_get_history(e->sched, row->sched, &history);
@@ -74,13 +74,13 @@ static int ends_row(const struct cohort_engine *e, const struct row_request *r, 
     return 0;
 }
 
-static void no_finite_logits(struct cohort_engine *e, struct row *row) {
+void deliver_not_finite(struct cohort_engine *e, struct row *row) {
     deliver_finish(e, row, COHORT_FINISH_ERROR, COHORT_E_NUMERIC, cohort_error_text(COHORT_E_NUMERIC));
 }
 
 static void deliver_prompt(struct cohort_engine *e, struct row *row, uint32_t pos, const struct sample_result *r) {
     if (r->token < 0) {
-        no_finite_logits(e, row);
+        deliver_not_finite(e, row);
         return;
     }
     buf_clear(&e->text);
@@ -95,7 +95,7 @@ static int replay_is_false(const struct row *row, int ends) { return row->genera
 void deliver_token(struct cohort_engine *e, struct row *row, const struct sample_result *r, uint64_t now) {
     struct row_final final = {.finish = COHORT_FINISH_STOP, .stop_token = -1, .stop_index = -1};
     if (r->token < 0) {
-        no_finite_logits(e, row);
+        deliver_not_finite(e, row);
         return;
     }
     int replays = row->generated < row->request.saved_n;
@@ -141,6 +141,14 @@ void deliver_token(struct cohort_engine *e, struct row *row, const struct sample
     }
 }
 
+/* All of the prompt is read, and nothing else is wanted. */
+static void deliver_read(struct cohort_engine *e, struct row *row) {
+    if (row->request.pooling)
+        embed_deliver(e, row);
+    else
+        deliver_finish(e, row, COHORT_FINISH_LENGTH, 0, NULL);
+}
+
 /* A reader that does not keep up is waited for: its row is not planned until its ring has room again. The flag is up
  * before the room is looked at a second time, so a reader that pops meanwhile sees the one or makes the other. */
 static void pause_if_full(struct cohort_engine *e, struct row *row) {
@@ -164,7 +172,7 @@ void deliver_iteration(struct cohort_engine *e, struct iteration *it) {
         if (item->samples)
             deliver_token(e, row, &it->samples[i], it->done_us);
         else if (row->request.max_new == 0 && item->pos + item->n_tokens == row->request.prompt_n)
-            deliver_finish(e, row, COHORT_FINISH_LENGTH, 0, NULL);
+            deliver_read(e, row);
         if (!row->finished) pause_if_full(e, row);
     }
 }

@@ -101,6 +101,10 @@ static void fill_event(const struct row *row, const struct ring_event *record, c
                           .top_n = record->top_n,
                           .stop_token = -1,
                           .stop_index = -1};
+    if (record->type == COHORT_EVENT_EMBEDDING) {
+        out->embedding = row->embedding.vector;
+        out->embedding_n = row->embedding.width;
+    }
     if (record->type != COHORT_EVENT_FINISH) return;
     const struct row_final *final = &row->final;
     out->finish = final->finish;

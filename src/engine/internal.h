@@ -70,7 +70,9 @@ struct row_request {
     void *memory; /* one block: saved tokens and what they name, stop ids, stops, names */
     const int32_t *stop_ids;
     const struct detok_stop *stops;
-    uint32_t prompt_n, stop_ids_n, stops_n;
+    uint32_t prompt_n; /* of the tokens to read */
+    uint32_t given_n;  /* of the whole prompt, which may be more (embed.c) */
+    uint32_t stop_ids_n, stops_n;
     uint32_t max_new;
     uint32_t chunk_max; /* as asked for, and so that the events of an iteration's prompt tokens fit; 0: any */
     uint32_t cuts_n, cuts[COHORT_SNAPSHOTS_MAX]; /* P7: a chunk ends at these positions */
@@ -78,6 +80,7 @@ struct row_request {
     uint32_t tenant;
     int32_t priority;
     uint8_t ignore_eos, prompt_logprobs, cache;
+    cohort_pooling pooling;
     uint32_t salt_n, session_n, saved_n;
     const char *salt, *session;
     const cohort_saved_token *saved; /* T2: what it was given before */
@@ -93,6 +96,13 @@ struct row_final {
     int32_t stop_token, stop_index;
     cohort_error error;
     cohort_stats stats;
+};
+
+/* What becomes of a row's hidden vectors (embed.c). */
+struct embedding {
+    float *vector; /* NULL: none is wanted. Complete when its event is pushed, and constant from then on */
+    double *sums;  /* of MEAN: over the positions so far. The team's, in an item of the row */
+    uint32_t width;
 };
 
 struct row {
@@ -121,6 +131,7 @@ struct row {
     uint64_t due_us;   /* when it ends by itself, DUE_NEVER: not */
     uint32_t due_heap; /* its place among those that do (deadlines.c) */
     struct detok detok;
+    struct embedding embedding;              /* of requests with pooling */
     uint64_t admitted_us, first_us, last_us; /* first and last token; 0: not yet */
 
     /* engine and reader */
@@ -262,9 +273,18 @@ void deliver_iteration(struct cohort_engine *e, struct iteration *it);
 void deliver_token(struct cohort_engine *e, struct row *row, const struct sample_result *r, uint64_t now);
 /* Makes the finish event of a row that has none yet. `code` and `text` for COHORT_FINISH_ERROR. */
 void deliver_finish(struct cohort_engine *e, struct row *row, cohort_finish finish, int code, const char *text);
+void deliver_not_finite(struct cohort_engine *e, struct row *row); /* ends it with E_NUMERIC */
 
 /* replay.c: gives a row's saved tokens out. 1: all of them are out, or the row has ended; 0: its ring is full. */
 int replay_run(struct cohort_engine *e, struct row *row, uint64_t now);
+
+/* embed.c: requests for an embedding. */
+int embed_check(const cohort_request *q, cohort_error *err);
+uint32_t embed_reads(const cohort_request *q); /* how many of its tokens must be read */
+int embed_init(const struct cohort_engine *e, struct row *row);
+void embed_deinit(struct row *row);
+void embed_take(void *iteration, uint32_t item, const struct hidden *hidden); /* the batch's consumer */
+void embed_deliver(struct cohort_engine *e, struct row *row);                 /* its prompt is read: ends the row */
 
 /* deadlines.c: rows that end by themselves. Engine thread. */
 int deadlines_init(struct cohort_engine *e);

@@ -63,6 +63,7 @@ static void build_item(struct iteration *it, uint32_t i, const struct plan_item 
     struct batch_item *b = &it->batch_items[i];
     *b = (struct batch_item){
         .first_pos = planned->pos, .n_tokens = planned->n_tokens, .slot = slot, .n_outputs = planned->n_outputs};
+    b->hidden = row->request.pooling != COHORT_POOLING_NONE;
     if (planned->source == PLAN_PROMPT) {
         assert((uint64_t)planned->pos + planned->n_tokens <= row->tokens_n);
         b->tokens = row->tokens + planned->pos;
@@ -92,6 +93,7 @@ int iteration_launch(struct iteration *it, const struct plan *plan) {
     assert(outputs == plan->n_outputs);
     struct batch batch = {
         .n_items = it->n_items, .items = it->batch_items, .slots = e->slots, .consume = consume, .user = it};
+    batch.take_hidden = embed_take;
     for (uint32_t g = 0; g < e->groups; g++) batch.arena[g] = state_arena(e->state, g);
     it->launched_us = clock_us();
     return backend_launch(e->program, &batch);

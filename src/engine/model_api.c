@@ -108,6 +108,7 @@ void cohort_model_get_info(const cohort_model *m, cohort_model_info *out) {
     out->context_trained = spec->context_trained;
     out->layers = spec->n_layers;
     out->embedding_width = spec->width;
+    out->pooling = spec->pooling;
 }
 
 /* Hands a buffer's bytes to a caller of the public interface. */

@@ -76,7 +76,7 @@ static int check_fields(const struct cohort_engine *e, const cohort_request *q, 
     if (q->prompt_n == 0) return err_set(err, COHORT_E_ARGUMENT, "prompt", "the prompt has no tokens");
     if (q->prompt_logprobs != 0 && q->prompt_logprobs != 1)
         return err_set(err, COHORT_E_ARGUMENT, "prompt_logprobs", "prompt_logprobs must be 0 or 1");
-    if (q->max_tokens == 0 && !q->prompt_logprobs)
+    if (q->max_tokens == 0 && !q->prompt_logprobs && !q->pooling)
         return err_set(err, COHORT_E_ARGUMENT, "max_tokens", "max_tokens must be at least 1");
     if (q->priority < -COHORT_PRIORITY_MAX || q->priority > COHORT_PRIORITY_MAX)
         return err_set(err, COHORT_E_ARGUMENT, "priority", "priority is %d; -%d to %d are possible", q->priority,
@@ -84,6 +84,7 @@ static int check_fields(const struct cohort_engine *e, const cohort_request *q, 
     int code = check_stops(q, err);
     if (!code) code = sample_check(&q->sampling, q->logprobs, e->vocab, err);
     if (!code) code = check_names(q, err);
+    if (!code) code = embed_check(q, err);
     return code ? code : check_resume(e, q, err);
 }
 
@@ -91,7 +92,8 @@ struct sched_request row_wanted(const struct row_request *r, uint32_t max_new) {
     struct sched_request wanted = {.prompt_n = r->prompt_n,
                                    .max_new = max_new,
                                    .chunk_max = r->chunk_max,
-                                   .all_outputs = r->prompt_logprobs,
+                                   .all_outputs = r->prompt_logprobs || r->pooling == COHORT_POOLING_MEAN,
+                                   .last_output = r->pooling != COHORT_POOLING_NONE,
                                    .tenant = r->tenant,
                                    .priority = r->priority,
                                    .cuts_n = r->cuts_n,
@@ -128,7 +130,8 @@ static int check_lengths(const struct cohort_engine *e, struct row_request *r, c
         return err_set(err, COHORT_E_CONTEXT, "prompt",
                        "the prompt has %zu tokens and leaves no room to answer; the context is %u", q->prompt_n,
                        context);
-    r->prompt_n = (uint32_t)q->prompt_n;
+    r->given_n = (uint32_t)q->prompt_n;
+    r->prompt_n = embed_reads(q);
     r->max_new = q->max_tokens == UINT32_MAX ? most_that_fit(e, r, context - r->prompt_n) : q->max_tokens;
     if (q->resume_n > r->max_new)
         return err_set(err, COHORT_E_ARGUMENT, "resume", "%zu tokens to go on behind, and there is room for %u",
@@ -170,13 +173,13 @@ static int take_cuts(struct row_request *r, const cohort_request *q, cohort_erro
                        q->snapshot_at_n, COHORT_SNAPSHOTS_MAX);
     uint32_t before = 0;
     for (size_t i = 0; i < q->snapshot_at_n; i++) {
-        if (q->snapshot_at[i] <= before || q->snapshot_at[i] > r->prompt_n)
+        if (q->snapshot_at[i] <= before || q->snapshot_at[i] > r->given_n)
             return err_set(err, COHORT_E_ARGUMENT, "snapshot_at",
                            "snapshot_at[%zu] is %u; positions ascend from 1 to the prompt's length of %u", i,
-                           q->snapshot_at[i], r->prompt_n);
-        before = r->cuts[i] = q->snapshot_at[i];
+                           q->snapshot_at[i], r->given_n);
+        before = q->snapshot_at[i];
+        if (before <= r->prompt_n) r->cuts[r->cuts_n++] = before;
     }
-    r->cuts_n = (uint32_t)q->snapshot_at_n;
     return 0;
 }
 
@@ -253,6 +256,7 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
                               .prompt_logprobs = (uint8_t)q->prompt_logprobs,
                               .ignore_eos = q->ignore_eos != 0,
                               .cache = q->cache_prompt != 0,
+                              .pooling = q->pooling,
                               .user = q->user,
                               .submitted_us = clock_us(),
                               .timeout_ms = q->timeout_ms,
@@ -270,7 +274,7 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
     if (!code) code = check_ids(e, q->stop_ids, q->stop_ids_n, "stop_ids", err);
     if (!code) code = take_cuts(r, q, err);
     if (code) return code;
-    if (copy(r, q) || copy_prompt(row, q) || make_ring(e, row)) {
+    if (copy(r, q) || copy_prompt(row, q) || make_ring(e, row) || embed_init(e, row)) {
         row_clear(row);
         return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a request of %u prompt tokens", r->prompt_n);
     }
@@ -292,6 +296,7 @@ void row_clear(struct row *row) {
     row->request.memory = NULL;
     mem_free(row->tokens);
     row->tokens = NULL;
+    embed_deinit(row);
     ring_deinit(&row->ring);
     row->held = NULL;
     row->finish_taken = 0;

@@ -251,6 +251,18 @@ static int read_rope(const struct keys *k, const struct family *family, struct m
     return rc;
 }
 
+/* How the file wants its hidden vectors pooled. Its numbers: none, mean, first, last, and a rank, which is no
+ * embedding.
+ */
+static int read_pooling(const struct keys *k, struct model_spec *spec) {
+    static const cohort_pooling kinds[] = {COHORT_POOLING_NONE, COHORT_POOLING_MEAN, COHORT_POOLING_CLS,
+                                           COHORT_POOLING_LAST, COHORT_POOLING_NONE};
+    uint32_t kind = 0;
+    int rc = keys_u32(k, "pooling_type", 0, sizeof kinds / sizeof kinds[0] - 1, &kind);
+    spec->pooling = kinds[kind];
+    return rc;
+}
+
 int keys_read(const struct keys *k, const struct family *family, struct model_spec *spec) {
     spec->architecture = family->architecture;
     int rc = refuse_unknown(k);
@@ -262,6 +274,7 @@ int keys_read(const struct keys *k, const struct family *family, struct model_sp
     rc = read_heads(k, family, spec);
     if (!rc) rc = read_ffn(k, family, spec);
     if (!rc) rc = read_rope(k, family, spec);
+    if (!rc) rc = read_pooling(k, spec);
     if (rc) return rc;
     family_set_scale(spec, spec->layers[0].attention.key_width);
     return family->read ? family->read(k, spec) : 0;

@@ -104,11 +104,12 @@ struct spec_layer {
 struct model_spec {
     const char *architecture; /* general.architecture, as in families.c */
     uint32_t n_layers, width, context_trained;
-    uint32_t vocab;    /* the tokenizer's size; more rows in the file are padding, which is left out */
-    float eps;         /* of every norm */
-    float embed_scale; /* 1: none */
-    float logits_cap;  /* 0: none */
-    int tied;          /* head is embedding */
+    uint32_t vocab;         /* the tokenizer's size; more rows in the file are padding, which is left out */
+    float eps;              /* of every norm */
+    float embed_scale;      /* 1: none */
+    float logits_cap;       /* 0: none */
+    int tied;               /* head is embedding */
+    cohort_pooling pooling; /* what the file names for embeddings; NONE: nothing, or a kind that makes none */
     uint32_t n_ropes;
     struct spec_rope ropes[PROGRAM_ROPES_MAX];
     const struct file_tensor *embedding, *output_norm, *head;

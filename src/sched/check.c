@@ -204,7 +204,7 @@ static int check_tenants(const struct sched *s) {
 /* ---- Rows ---- */
 
 static int check_row_budget(const struct sched *s, const struct row *r) {
-    HOLDS(r->prompt_n >= 1 && (r->max_new >= 1 || r->all_outputs));
+    HOLDS(r->prompt_n >= 1 && (r->max_new >= 1 || r->all_outputs || r->last_output));
     HOLDS((uint64_t)r->prompt_n + r->max_new <= s->config.context_max);
     HOLDS(r->chunk >= 1 && r->chunk <= s->config.batch_tokens);
     for (uint32_t g = 0; g < s->config.groups; g++) {

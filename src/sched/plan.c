@@ -120,7 +120,7 @@ static void row_plan(struct sched *s, struct plan *p, struct row *r, uint32_t n)
     uint32_t pos = r->next, end = pos + n;
     int reads = r->state == ROW_PREPARING;
     uint32_t fresh = end > r->reach ? end - sched_max(pos, r->reach) : 0; /* tokens that were not planned before */
-    int samples = fresh > 0 && end >= r->prompt_n && r->max_new > 0;
+    int last = fresh > 0 && end >= r->prompt_n, samples = last && r->max_new > 0;
     row_grow(s, r, end);
 
     struct plan_item *item = &p->items[p->n_items++];
@@ -129,7 +129,7 @@ static void row_plan(struct sched *s, struct plan *p, struct row *r, uint32_t n)
         .pos = pos,
         .n_tokens = n,
         .source = reads ? PLAN_PROMPT : PLAN_SAMPLE,
-        .n_outputs = reads && r->all_outputs ? fresh : (uint32_t)samples,
+        .n_outputs = reads && r->all_outputs ? fresh : (uint32_t)(samples || (last && r->last_output)),
         .samples = (uint8_t)samples,
         .sample_index = samples ? end - r->prompt_n : 0,
         .boundary = reads && fresh > 0 && end == next_cut(r),

@@ -241,7 +241,7 @@ static int sharing_check(const struct sched_request *q, cohort_error *err) {
 static int request_check(const struct sched *s, const struct sched_request *request, uint32_t *chunk,
                          cohort_error *err) {
     if (request->prompt_n == 0) return err_set(err, COHORT_E_ARGUMENT, "prompt", "the prompt has no tokens");
-    if (request->max_new == 0 && !request->all_outputs)
+    if (request->max_new == 0 && !request->all_outputs && !request->last_output)
         return err_set(err, COHORT_E_ARGUMENT, "max_tokens", "no tokens and no prompt outputs are asked for");
     if ((uint64_t)request->prompt_n + request->max_new > s->config.context_max)
         return err_set(err, COHORT_E_CONTEXT, "prompt", "%u prompt and %u new tokens exceed the context of %u",
@@ -268,6 +268,7 @@ int sched_submit(struct sched *s, sched_row row, const struct sched_request *req
     r->known = request->prompt_n + request->resumed;
     r->max_new = request->max_new;
     r->all_outputs = request->all_outputs != 0;
+    r->last_output = request->last_output != 0;
     r->tenant = request->tenant;
     r->priority = request->priority;
     r->cuts_n = request->cuts_n;

@@ -117,9 +117,10 @@ void sched_unreserve(struct sched *s, sched_row row);
 
 struct sched_request {
     uint32_t prompt_n;             /* >= 1 */
-    uint32_t max_new;              /* tokens to generate at most; 0 only with all_outputs */
+    uint32_t max_new;              /* tokens to generate at most; 0 only with one of the next two */
     uint32_t chunk_max;            /* P2: prompt tokens per iteration for this row; 0: the budget */
-    uint8_t all_outputs;           /* logits for every prompt position, not only the last */
+    uint8_t all_outputs;           /* an output for every prompt position, not only the last */
+    uint8_t last_output;           /* one for the last prompt position, even if no token is made of it */
     uint32_t tenant;               /* index into config.tenants */
     int32_t priority;              /* among its tenant's rows: lower goes first, and is preempted last */
     uint32_t cuts[SCHED_CUTS_MAX]; /* P7: ascending positions, 1 .. prompt_n, at which an item ends exactly */

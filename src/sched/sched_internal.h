@@ -55,7 +55,7 @@ struct span {
 struct row {
     uint32_t generation;
     uint8_t state, list; /* enum row_state, enum list_id */
-    uint8_t paused, all_outputs, admitted_unread;
+    uint8_t paused, all_outputs, last_output, admitted_unread;
     uint8_t in_flight; /* plans in flight that name it */
     uint8_t stalls;    /* plans in a row in which it had no room and waited for pages on their way back */
     uint8_t grows;     /* its claim does not cover all its tokens yet */

@@ -234,7 +234,7 @@ def test_without_a_state_dir(server):
 
 
 def test_calls_about_sessions_are_strict(server):
-    for path in ("/slots/", "/slots/a", "/slots/-1", "/slots/2147483648", "/slots/99999999999999999999", "/slots/1x", "/slots/1/2"):
+    for path in ("/slots/", "/slots/a", "/slots/-1", "/slots/2147483648", "/slots/99999999999999999999", "/slots/1x"):
         bad(act(server, path, "erase"), 400, "id_slot")
     for path in ("/v1/sessions/", "/v1/sessions/" + "x" * 129):
         bad(act(server, path, "erase"), 400, "cache_session_id")
@@ -249,7 +249,7 @@ def test_calls_about_sessions_are_strict(server):
         assert reply.status_code == 405 and reply.headers["Allow"] == "POST"
     bad(act(server, "/slots/12345", "erase"), 404, "session")
     bad(act(server, "/v1/sessions/never", "erase"), 404, "session")
-    assert server.post("/slots", {}).status_code == 404
+    assert server.post("/slots/1/2?action=erase", {}).status_code == 404
     reply = act(server, "/slots/0", "save", {"filename": "a", "frobnicate": 1, "model": "x"})
     assert reply.headers["X-Cohort-Unknown-Fields"] == "frobnicate"
 

@@ -16,7 +16,7 @@ def cohort(*words, code=0, stdin=None):
 
 def test_help_names_every_command():
     text = cohort("--help")
-    for command in ("serve", "top", "run", "bench", "perplexity", "score", "tokenize", "inspect", "cache", "pull"):
+    for command in ("serve", "top", "run", "bench", "perplexity", "score", "embed", "tokenize", "inspect", "cache", "pull"):
         assert command in text
         assert command in cohort(command, "--help")
 
@@ -34,6 +34,20 @@ def test_run_with_a_seed_repeats():
 def test_score():
     result = json.loads(cohort("score", "-m", MODEL, "--ids", "5,17,3,44", "--json"))
     assert len(result["argmax"]) == 4 and len(result["logprobs"]) == 3 and all(p < 0 for p in result["logprobs"])
+
+
+def test_embed():
+    def embed(*words):
+        return json.loads(cohort("embed", "-m", MODEL, "-p", "Hello world", "--json", *words))
+
+    mean, cls, last = (embed("--pooling", kind)["embedding"] for kind in ("mean", "cls", "last"))
+    assert embed()["pooling"] == "mean" and embed()["embedding"] == mean and mean != last != cls
+    for vector in (mean, cls, last):
+        assert math.isclose(sum(x * x for x in vector), 1, rel_tol=1e-5)
+    raw = embed("--normalize", -1, "--pooling", "last", "--cpu", "ref", "-b", 1)["embedding"]
+    length = math.sqrt(sum(x * x for x in raw))
+    assert all(math.isclose(x / length, y, rel_tol=1e-6, abs_tol=1e-12) for x, y in zip(raw, last))
+    assert cohort("embed", "-m", MODEL, "-f", "-", stdin="Hello world").split() == [f"{x:.9g}" for x in mean]
 
 
 FORMS = [(), ("-ctk", "q8_0", "-ctv", "q8_0"), ("-ctk", "q4_0", "-ctv", "q4_0"), ("-ctv", "q4_0", "--cache-quant-after", 32),
@@ -99,6 +113,7 @@ def test_cache(tmp_path):
     (("serve", "-np", 0), "-np"), (("serve", "--port", 99999), "--port"), (("serve", "--nonsense"), "--nonsense"),
     (("run", "-m", "/does/not/exist", "-p", "x"), "/does/not/exist"), (("run", "-m", "MODEL"), "prompt"),
     (("score", "-m", "MODEL", "--ids", "5,x"), "--ids"), (("score", "-m", "MODEL", "--ids", "99999999"), "99999999"),
+    (("embed", "-m", "MODEL", "-p", "x", "--pooling", "rank"), "mean, cls and last"), (("embed", "-m", "MODEL"), "a text is missing"),
     (("inspect", "/etc/passwd"), "/etc/passwd"), (("run", "-m", "MODEL", "-p", "x", "--cpu", "z80"), "z80"),
     (("run", "-m", "MODEL", "-p", "x", "-ctk", "q5_1"), "f16, q8_0 and q4_0"),
     (("run", "-m", "MODEL", "-p", "x", "--cache-type-layers", "0-900=q8_0"), "layers 0 to"),

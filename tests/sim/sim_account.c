@@ -95,7 +95,7 @@ static uint32_t project(const struct account *a, const struct sched_request *q) 
 
 int account_judge(const struct account *a, struct account_row *row) {
     const struct sched_request *q = &row->request;
-    if (q->prompt_n == 0 || (q->max_new == 0 && !q->all_outputs)) return COHORT_E_ARGUMENT;
+    if (q->prompt_n == 0 || (q->max_new == 0 && !q->all_outputs && !q->last_output)) return COHORT_E_ARGUMENT;
     if ((uint64_t)q->prompt_n + q->max_new > a->config->context_max) return COHORT_E_CONTEXT;
     if (q->tenant >= a->tenants_n || q->cuts_n > SCHED_CUTS_MAX) return COHORT_E_ARGUMENT;
     for (uint32_t i = 0, last = 0; i < q->cuts_n; last = q->cuts[i++])

@@ -155,7 +155,7 @@ static void spoil(struct sim_rng *rng, struct sched_request *q) {
         q->tenant = sim_between(rng, SIM_TENANTS, UINT32_MAX - 1);
         break;
     case 2:
-        q->max_new = q->all_outputs = 0;
+        q->max_new = q->all_outputs = q->last_output = 0;
         break;
     case 3:
         q->weight = sim_between(rng, SCHED_KEEP_MAX + 1, UINT32_MAX - 1);
@@ -207,7 +207,9 @@ void sim_draw_request(struct sim_rng *rng, const struct sched_config *c, const s
     if (sim_chance(rng, 970)) q->max_new = sim_min(q->max_new, context - q->prompt_n); /* mostly inside the context */
     q->chunk_max = sim_chance(rng, 300) ? sim_between(rng, 1, 50) : 0;
     q->all_outputs = (uint8_t)sim_chance(rng, 100);
-    if (q->max_new == 0) q->all_outputs = 1;
+    q->last_output = (uint8_t)sim_chance(rng, 40);
+    if (q->last_output) q->max_new = 0;
+    if (q->max_new == 0 && !q->last_output) q->all_outputs = 1;
     if (c->tenants != NULL)
         q->tenant = h->tenants_busy && sim_chance(rng, 800) ? c->tenants_n - 1 : sim_below(rng, c->tenants_n);
     if (h->priorities) q->priority = (int32_t)sim_below(rng, 4) - 2;

@@ -55,10 +55,11 @@ static uint32_t check_item(const struct account_row *r, const struct plan_item *
     SIM_HOLDS(item->n_tokens <= r->limit);
     SIM_HOLDS(end <= prompt_n || end < account_total(r)); /* D2 */
     uint32_t fresh = end <= r->reach ? 0 : end - sim_max(item->pos, r->reach);
-    int samples = fresh > 0 && end >= prompt_n && r->request.max_new > 0, boundary = 0;
+    int last = fresh > 0 && end >= prompt_n, samples = last && r->request.max_new > 0, boundary = 0;
     for (uint32_t i = 0; i < r->request.cuts_n; i++) boundary |= fresh > 0 && reads(r) && r->request.cuts[i] == end;
     SIM_HOLDS(item->samples == samples && item->boundary == boundary);
-    SIM_HOLDS(item->n_outputs == (reads(r) && r->request.all_outputs ? fresh : (uint32_t)samples));
+    uint32_t outputs = samples || (last && r->request.last_output);
+    SIM_HOLDS(item->n_outputs == (reads(r) && r->request.all_outputs ? fresh : outputs));
     SIM_HOLDS(!samples || item->sample_index == end - prompt_n);
     return fresh;
 }

@@ -18,13 +18,13 @@ static const char *vectors_root(void) {
     return set && *set ? set : COHORT_SOURCE_DIR "/../shared/vectors";
 }
 
-static void model_path(const char *folder, char path[4096]) {
+void run_model_path(const char *folder, char path[4096]) {
     snprintf(path, 4096, "%s/%s/model.gguf", vectors_root(), folder);
 }
 
 int run_try_model(const char *folder, cohort_model **out, cohort_error *err) {
     char path[4096];
-    model_path(folder, path);
+    run_model_path(folder, path);
     return cohort_model_open(path, NULL, out, err);
 }
 
@@ -32,7 +32,7 @@ static cohort_model *open_with(const char *folder, const cohort_model_options *o
     char path[4096];
     cohort_model *model;
     cohort_error err = {0};
-    model_path(folder, path);
+    run_model_path(folder, path);
     if (access(path, R_OK) != 0) return NULL;
     if (cohort_model_open(path, options, &model, &err) != 0) fail_msg("%s: %s", path, err.text);
     return model;
@@ -93,6 +93,11 @@ static void take_token(struct outcome *out, const cohort_event *e) {
         assert_true(out->ids_n < OUTCOME_TOKENS_MAX);
         out->ids[out->ids_n++] = e->token;
         out->logprob_sum += e->logprob;
+    } else if (e->type == COHORT_EVENT_EMBEDDING) {
+        out->embedding_at = out->events.len;
+        out->embedding_n = e->embedding_n;
+        add(&out->events, e->embedding, e->embedding_n * sizeof(float));
+        out->embeddings_n++;
     } else {
         assert_int_equal(e->index, out->prompt_n);
         assert_true(out->prompt_n < OUTCOME_TOKENS_MAX);

@@ -13,7 +13,9 @@ struct outcome {
     int32_t ids[OUTCOME_TOKENS_MAX];
     uint32_t ids_n;
     float logprob_sum;
-    uint32_t prompt_n; /* PROMPT events */
+    uint32_t embeddings_n, embedding_n; /* EMBEDDING events; floats of the last one, */
+    size_t embedding_at;                /* which lie there in `events` */
+    uint32_t prompt_n;                  /* PROMPT events */
     int32_t prompt_argmax[OUTCOME_TOKENS_MAX];
     float prompt_logprob[OUTCOME_TOKENS_MAX];
     int done;
@@ -25,6 +27,7 @@ struct outcome {
 /* The model of a vectors folder, opened with the library; NULL if the vectors are not there. */
 cohort_model *run_open_model(const char *folder, const char *cpu, int threads);
 cohort_model *run_open_vocabulary(const char *folder);
+void run_model_path(const char *folder, char path[4096]);
 /* Opening it and nothing else. */
 int run_try_model(const char *folder, cohort_model **out, cohort_error *err);
 /* One engine at a time; a teardown closes what a failed test left open. */

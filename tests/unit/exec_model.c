@@ -379,7 +379,7 @@ struct plain {
     char *arena[PROGRAM_GROUPS_MAX];
     uint32_t table[MODEL_TOKENS_MAX / PAGE + 1];
     struct packed packed[64];
-    float *logits;
+    float *logits, *hidden;
 };
 
 static float *plain_reg(const struct plain *e, int reg) {
@@ -553,13 +553,16 @@ static void plain_op(struct plain *e, const struct op *op, int32_t token, uint32
         memcpy(dst, a, width * sizeof(float));
         break;
     case OP_LOGITS:
+        if (e->hidden) memcpy(e->hidden, a, hidden_width(e->p) * sizeof(float));
         plain_matmul(e, op, e->logits);
         if (op->softcap != 0) e->k.softcap(e->logits, e->p->vocab, op->softcap);
         break;
     }
 }
 
-void plain_run(const struct program *program, const int32_t *tokens, uint32_t n, float *logits) {
+uint32_t hidden_width(const struct program *program) { return program->regs[program->ops[program->n_ops - 1].a].width; }
+
+void plain_run(const struct program *program, const int32_t *tokens, uint32_t n, float *logits, float *hidden) {
     struct plain *e = calloc(1, sizeof *e);
     e->p = program;
     kernels_init(&e->k, "ref");
@@ -579,6 +582,7 @@ void plain_run(const struct program *program, const int32_t *tokens, uint32_t n,
     }
     for (uint32_t pos = 0; pos < n; pos++) {
         e->logits = logits + (size_t)pos * program->vocab;
+        e->hidden = hidden ? hidden + (size_t)pos * hidden_width(program) : NULL;
         for (uint32_t i = 0; i < program->n_ops; i++) plain_op(e, &program->ops[i], tokens[pos], pos);
     }
     for (uint32_t i = 0; i < program->n_regs; i++) free(e->regs[i]);

@@ -30,7 +30,8 @@ void wide_model_init(struct tiny_model *m, uint64_t seed);
 void hybrid_model_init(struct tiny_model *m, uint64_t seed);
 void tiny_model_deinit(struct tiny_model *m);
 
-/* Logits of every position of a row: n * vocab floats. */
-void plain_run(const struct program *program, const int32_t *tokens, uint32_t n, float *logits);
+/* Logits of every position of a row: n * vocab floats; and, unless it is NULL, what the head made them from. */
+void plain_run(const struct program *program, const int32_t *tokens, uint32_t n, float *logits, float *hidden);
+uint32_t hidden_width(const struct program *program);
 
 #endif

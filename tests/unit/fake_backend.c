@@ -25,13 +25,13 @@ struct backend {
 };
 
 struct backend_program {
-    uint32_t groups, vocab, tokens_max, items_max, outputs_max;
+    uint32_t groups, vocab, width, tokens_max, items_max, outputs_max;
     struct program_group group[PROGRAM_GROUPS_MAX];
     uint64_t *states[PROGRAM_GROUPS_MAX]; /* of the item that runs, after each of its tokens */
     struct batch queue[BACKEND_IN_FLIGHT];
     uint64_t launched, run, waited; /* batch i lies at i % BACKEND_IN_FLIGHT */
     int when, aside, closing;
-    float *logits, *peaks, *scratch;
+    float *logits, *peaks, *scratch, *hidden;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -85,9 +85,9 @@ static void advance(struct backend_program *p, const struct batch *b, const stru
     *state_page(b, group, item->to[group]) = state;
 }
 
-/* Logits of position pos from what it sees of every group. */
-static void compute(const struct backend_program *p, const struct batch *b, const struct batch_item *item, uint32_t pos,
-                    float *logits) {
+/* A hash of what position pos sees of every group. */
+static uint64_t seen_by(const struct backend_program *p, const struct batch *b, const struct batch_item *item,
+                        uint32_t pos, int *poison) {
     uint64_t h = 1;
     int poisoned = 0;
     for (uint32_t g = 0; g < p->groups; g++) {
@@ -106,10 +106,37 @@ static void compute(const struct backend_program *p, const struct batch *b, cons
         }
         h = mix(h, g);
     }
+    *poison = poisoned;
+    return h;
+}
+
+/* Its logits. */
+static void compute(const struct backend_program *p, const struct batch *b, const struct batch_item *item, uint32_t pos,
+                    float *logits) {
+    int poisoned;
+    uint64_t h = seen_by(p, b, item, pos, &poisoned);
     for (uint32_t i = 0; i < p->vocab; i++)
         logits[i] = poisoned ? NAN : (float)(mix(h, i) >> 40) * 0x1p-21f; /* 0 to 8 */
     int32_t end = fake_backend.end;
     if (end >= 0) logits[end] = h % 16 == 0 && !poisoned ? 20 : -20;
+}
+
+/* Hidden vectors, of any sizes, so that the order of a sum shows; by columns from the last. */
+static void run_hidden(struct backend_program *p, const struct batch *b, uint32_t i) {
+    const struct batch_item *item = &b->items[i];
+    uint32_t columns = 100;
+    for (uint32_t o = 0; o < item->n_outputs; o++) {
+        int poisoned;
+        uint64_t h = seen_by(p, b, item, item->first_pos + item->n_tokens - item->n_outputs + o, &poisoned);
+        for (uint32_t j = 0; j < p->width; j++)
+            p->hidden[(size_t)o * p->width + j] =
+                poisoned ? NAN : ldexpf((float)((int64_t)mix(h, j) >> 40), (int)(mix(h, ~(uint64_t)j) >> 59));
+    }
+    for (uint32_t end = p->width, n; end > 0 && item->n_outputs > 0; end -= n) {
+        n = end < columns ? end : columns;
+        const struct hidden hidden = {p->hidden + end - n, p->width, item->n_outputs, end - n, n};
+        b->take_hidden(b->user, i, &hidden);
+    }
 }
 
 static void run_item(struct backend_program *p, const struct batch *b, uint32_t i) {
@@ -124,6 +151,10 @@ static void run_item(struct backend_program *p, const struct batch *b, uint32_t 
     }
     for (uint32_t g = 0; g < p->groups; g++)
         if (p->group[g].kind == GROUP_RECURRENT) advance(p, b, item, g, ids);
+    if (item->hidden) {
+        run_hidden(p, b, i);
+        return;
+    }
     for (uint32_t output = item->n_outputs; output-- > 0;) {
         uint32_t pos = item->first_pos + item->n_tokens - item->n_outputs + output;
         compute(p, b, item, pos, p->logits);
@@ -190,6 +221,8 @@ int backend_compile(struct backend *b, const struct program *program, uint32_t t
         p->group[g] = program->groups[g];
         p->states[g] = calloc(tokens_max, sizeof(uint64_t));
     }
+    p->width = program->regs[program->ops[program->n_ops - 1].a].width;
+    p->hidden = calloc((size_t)outputs_max * p->width, sizeof(float));
     p->logits = calloc(p->vocab, sizeof(float));
     p->peaks = calloc(logits_spans(p->vocab), sizeof(float));
     p->scratch = calloc(p->vocab, sizeof(float));
@@ -221,6 +254,7 @@ void backend_program_free(struct backend_program *p) {
     for (uint32_t g = 0; g < p->groups; g++) free(p->states[g]);
     free(p->logits);
     free(p->peaks);
+    free(p->hidden);
     free(p->scratch);
     free(p);
 }

@@ -84,6 +84,8 @@ struct ask {
     const struct answer *want;
 };
 
+uint32_t ask_reads(const struct ask *a); /* tokens of its prompt that are computed, or taken from the store */
+
 /* What a request says alone, on an engine that stores nothing: asked once, then remembered. */
 struct oracle;
 struct oracle *oracle_new(struct history_model *m);

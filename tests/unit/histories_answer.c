@@ -24,7 +24,7 @@ static void keep_token(struct answer *a, const cohort_event *e) {
         if (!top) abort();
         memcpy(top, e->top, e->top_n * sizeof(top[0]));
     }
-    a->tokens[a->tokens_n++] = (cohort_saved_token){e->token, e->logprob, e->top_n, top};
+    a->tokens[a->tokens_n++] = (cohort_saved_token){e->token, e->logprob, e->sampler_state, e->top_n, top};
 }
 
 static void take(struct answer *a, const cohort_event *e) {
@@ -34,6 +34,7 @@ static void take(struct answer *a, const cohort_event *e) {
     ADD(&a->events, e->index);
     ADD(&a->events, e->logprob);
     for (uint32_t i = 0; i < e->top_n; i++) ADD(&a->events, e->top[i]);
+    for (uint32_t i = 0; i < e->embedding_n; i++) ADD(&a->events, e->embedding[i]);
     ADD(&a->events, e->text_len);
     add(&a->events, e->text, e->text_len);
     a->events_n++;
@@ -51,6 +52,8 @@ static void take(struct answer *a, const cohort_event *e) {
     ADD(&a->events, e->stats.generated_tokens);
     ADD(&a->events, e->stats.seed);
 }
+
+uint32_t ask_reads(const struct ask *a) { return a->q.pooling == COHORT_POOLING_CLS ? 1 : (uint32_t)a->q.prompt_n; }
 
 uint32_t answer_take(cohort_engine *engine, cohort_id id, struct answer *a, uint32_t most) {
     cohort_event event;
@@ -115,6 +118,7 @@ static void make_key(const struct ask *a, struct buf *key) {
     ADD(key, q->ignore_eos);
     ADD(key, q->logprobs);
     ADD(key, q->prompt_logprobs);
+    ADD(key, q->pooling);
     for (size_t i = 0; i < q->stop_ids_n; i++) ADD(key, q->stop_ids[i]);
     for (size_t i = 0; i < q->stops_n; i++) add(key, q->stops[i].bytes, q->stops[i].len);
 }

@@ -12,12 +12,13 @@ static void describe(const struct ask *a) {
     const cohort_request *q = &a->q;
     fprintf(stderr,
             "  %s prompt of %zu, max_tokens %u, tenant %u, salt %u, session %u, cache_prompt %d, chunk_max %u,\n"
-            "  %zu snapshots, prompt_logprobs %d, logprobs %d, resume %zu, cancel after %d, late %d, priority %d\n"
+            "  %zu snapshots, prompt_logprobs %d, pooling %d, logprobs %d, resume %zu, cancel after %d, late %d, "
+            "priority %d\n"
             "  got: finish %d, error %d, %u tokens, cached %u, preemptions %u, redone %u\n",
             a->kind, q->prompt_n, q->max_tokens, a->tenant, a->salt, a->session, q->cache_prompt, q->chunk_max,
-            q->snapshot_at_n, q->prompt_logprobs, q->logprobs, q->resume_n, a->cancel_after, a->late, q->priority,
-            (int)a->got.finish, a->got.error, a->got.tokens_n, a->got.stats.cached_tokens, a->got.stats.preemptions,
-            a->got.stats.redone_tokens);
+            q->snapshot_at_n, q->prompt_logprobs, (int)q->pooling, q->logprobs, q->resume_n, a->cancel_after, a->late,
+            q->priority, (int)a->got.finish, a->got.error, a->got.tokens_n, a->got.stats.cached_tokens,
+            a->got.stats.preemptions, a->got.stats.redone_tokens);
     if (a->want)
         fprintf(stderr, "  want: finish %d, error %d, %u tokens\n", (int)a->want->finish, a->want->error,
                 a->want->tokens_n);
@@ -81,7 +82,7 @@ void past_add(struct round *r, const struct ask *a) {
     p->wave = r->wave;
     if (p->stores && a->q.resume_n == 0 &&
         (a->got.finish == COHORT_FINISH_STOP || a->got.finish == COHORT_FINISH_LENGTH))
-        p->certain = prompt_n + (a->want->tokens_n ? a->want->tokens_n - 1 : 0);
+        p->certain = ask_reads(a) + (a->want->tokens_n ? a->want->tokens_n - 1 : 0);
     p->ids = malloc(n * sizeof(p->ids[0]));
     if (!p->ids) abort();
     memcpy(p->ids, a->prompt, prompt_n * sizeof(p->ids[0]));
@@ -130,6 +131,7 @@ static uint32_t must_find(const struct round *r, const struct ask *a, const stru
 void check_cached(struct round *r, const struct ask *a, int lone) {
     uint32_t cached = a->got.stats.cached_tokens, space = a->tenant * HISTORY_SALTS + a->salt, most = 0, least = 0;
     int none = !a->q.cache_prompt || !r->shape.options.cache || a->q.prompt_logprobs;
+    none |= a->q.pooling == COHORT_POOLING_MEAN || a->q.pooling == COHORT_POOLING_CLS;
     if (cached >= a->q.prompt_n) history_fail(r, a, "all of the prompt from the store");
     if (none && cached) history_fail(r, a, "taken from the store, but must not be");
     if (a->got.stats.cached_tokens == 0 && !lone) return;

@@ -178,6 +178,9 @@ static void ends_draw(struct round *r, struct ask *a) {
     if (draw_chance(d, 4)) {
         a->q.prompt_logprobs = 1;
         if (draw_chance(d, 30)) a->q.max_tokens = 0;
+    } else if (draw_chance(d, 8)) {
+        a->q.pooling = (cohort_pooling)draw_between(d, COHORT_POOLING_MEAN, COHORT_POOLING_LAST);
+        a->q.max_tokens = 0;
     }
 }
 
@@ -232,7 +235,7 @@ void ask_draw(struct round *r, struct ask *a) {
     if (draw_chance(d, 10)) {
         a->late = 1;
         a->q.logprobs = COHORT_TOP_LOGPROBS_MAX;
-        a->q.max_tokens = a->q.prompt_n + 40 <= r->shape.options.context ? 40 : 1;
+        if (!a->q.pooling) a->q.max_tokens = a->q.prompt_n + 40 <= r->shape.options.context ? 40 : 1;
     }
-    if (!a->q.prompt_logprobs && draw_chance(d, 6)) resume_draw(r, a);
+    if (!a->q.prompt_logprobs && !a->q.pooling && draw_chance(d, 6)) resume_draw(r, a);
 }

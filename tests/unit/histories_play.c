@@ -95,7 +95,7 @@ static void submit_wave(struct round *r, struct ask *wave, uint32_t n) {
 static void count_computed(struct round *r, const struct ask *a) {
     const cohort_stats *s = &a->got.stats;
     uint64_t generated = s->generated_tokens;
-    uint64_t exact = s->prompt_tokens - s->cached_tokens + (generated ? generated - 1 : 0) + s->redone_tokens;
+    uint64_t exact = ask_reads(a) - s->cached_tokens + (generated ? generated - 1 : 0) + s->redone_tokens;
     int by_length = a->got.finish == COHORT_FINISH_LENGTH;
     r->computed_most += exact + (by_length ? 0 : 2); /* iterations in flight when it ended */
     if (a->q.resume_n == 0 && (by_length || a->got.finish == COHORT_FINISH_STOP)) r->computed_least += exact;

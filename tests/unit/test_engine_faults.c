@@ -100,6 +100,26 @@ static void f1_nan_in_a_scored_prompt_ends_the_row(void **state) {
     run_close(1000);
 }
 
+static void f1_nan_in_an_embedding_ends_the_row(void **state) {
+    NEEDS_MODEL;
+    for (int kind = COHORT_POOLING_MEAN; kind <= COHORT_POOLING_LAST; kind++) {
+        cohort_engine *engine = open_engine(2, 1);
+        cohort_request q;
+        struct outcome out;
+        make_request(0, &q);
+        q.max_tokens = 0;
+        q.pooling = (cohort_pooling)kind;
+        fake_backend.poison = prompts[0][7];
+        run_request(engine, &q, &out);
+        int right = kind == COHORT_POOLING_CLS; /* it comes before */
+        assert_int_equal(out.finish, right ? COHORT_FINISH_STOP : COHORT_FINISH_ERROR);
+        assert_int_equal(out.error, right ? 0 : COHORT_E_NUMERIC);
+        assert_int_equal(out.embeddings_n, right);
+        outcome_free(&out);
+        run_close(1000);
+    }
+}
+
 /* F2: an iteration that cannot start fails its own rows; the rest goes on. */
 static void f2_a_failed_launch_fails_its_rows(void **state) {
     NEEDS_MODEL;
@@ -365,6 +385,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(f1_nan_logits_end_one_row, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(f1_nan_in_a_scored_prompt_ends_the_row, reset, run_close_engine),
+        cmocka_unit_test_setup_teardown(f1_nan_in_an_embedding_ends_the_row, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(f2_a_failed_launch_fails_its_rows, reset, run_close_engine),
         cmocka_unit_test_setup_teardown(d2_a_row_that_has_ended_does_not_fail_with_the_next_iteration, reset,
                                         run_close_engine),

@@ -24,7 +24,7 @@ static const uint32_t row_lengths[ROWS] = {131, 5, 70, 33};
 struct bench {
     struct tiny_model model;
     int32_t tokens[ROWS][MODEL_TOKENS_MAX];
-    float *right[ROWS];
+    float *right[ROWS], *right_hidden[ROWS];
     char *arena[PROGRAM_GROUPS_MAX];
     uint32_t table[ROWS][PROGRAM_GROUPS_MAX][TABLE];
     struct backend *backend;
@@ -36,7 +36,8 @@ static void rows_init(struct bench *b, uint64_t seed) {
         for (uint32_t i = 0; i < MODEL_TOKENS_MAX; i++)
             b->tokens[r][i] = (int32_t)(rng_u64(seed, 100 + r, i) % MODEL_VOCAB);
         b->right[r] = malloc((size_t)row_lengths[r] * MODEL_VOCAB * sizeof(float));
-        plain_run(&b->model.program, b->tokens[r], row_lengths[r], b->right[r]);
+        b->right_hidden[r] = malloc((size_t)row_lengths[r] * hidden_width(&b->model.program) * sizeof(float));
+        plain_run(&b->model.program, b->tokens[r], row_lengths[r], b->right[r], b->right_hidden[r]);
         for (uint32_t i = 0; i < row_lengths[r] * MODEL_VOCAB; i++) assert_true(isfinite(b->right[r][i]));
     }
     for (uint32_t g = 0; g < b->model.program.n_groups; g++)
@@ -50,7 +51,7 @@ static void bench_init(struct bench *b, uint64_t seed, struct model_options o) {
 }
 
 static void bench_deinit(struct bench *b) {
-    for (uint32_t r = 0; r < ROWS; r++) free(b->right[r]);
+    for (uint32_t r = 0; r < ROWS; r++) free(b->right[r]), free(b->right_hidden[r]);
     for (uint32_t g = 0; g < b->model.program.n_groups; g++) free(b->arena[g]);
     tiny_model_deinit(&b->model);
 }
@@ -93,8 +94,8 @@ static void pages_deal(struct bench *b, uint64_t seed) {
 
 struct call { /* what a batch's consumer compares with */
     struct bench *bench;
-    uint32_t row[ROWS], first_output_pos[ROWS]; /* by item */
-    _Atomic uint32_t seen, wrong, wrong_peaks;
+    uint32_t row[ROWS], first_output_pos[ROWS];             /* by item */
+    _Atomic uint32_t seen, wrong, wrong_peaks, seen_hidden; /* that one in floats */
 };
 
 static int32_t best_of(const float *x) {
@@ -116,20 +117,33 @@ static void check_logits(void *user, uint32_t item, uint32_t output, const struc
     memset(scratch, 0x55, MODEL_VOCAB * sizeof(float));
 }
 
+static void check_hidden(void *user, uint32_t item, const struct hidden *hidden) {
+    struct call *c = user;
+    uint32_t width = hidden_width(&c->bench->model.program), pos = c->first_output_pos[item];
+    for (uint32_t o = 0; o < hidden->rows; o++) {
+        const float *right = c->bench->right_hidden[c->row[item]] + (size_t)(pos + o) * width + hidden->first;
+        c->wrong += memcmp(hidden->x + o * hidden->stride, right, hidden->columns * sizeof(float)) != 0;
+    }
+    c->seen_hidden += hidden->rows * hidden->columns;
+}
+
 struct item_plan {
     uint32_t row, pos, n, outputs;
+    int hidden;
 };
 
 static void batch_fill(struct bench *b, const struct item_plan *plan, uint32_t n, struct batch_item *items,
                        struct call *call, struct batch *batch) {
-    *batch = (struct batch){.n_items = n, .items = items, .consume = check_logits, .user = call};
+    *batch = (struct batch){
+        .n_items = n, .items = items, .consume = check_logits, .take_hidden = check_hidden, .user = call};
     call->bench = b;
-    call->seen = call->wrong = call->wrong_peaks = 0;
+    call->seen = call->wrong = call->wrong_peaks = call->seen_hidden = 0;
     for (uint32_t i = 0; i < n; i++) {
         items[i] = (struct batch_item){.first_pos = plan[i].pos,
                                        .n_tokens = plan[i].n,
                                        .tokens = b->tokens[plan[i].row] + plan[i].pos,
-                                       .n_outputs = plan[i].outputs};
+                                       .n_outputs = plan[i].outputs,
+                                       .hidden = (uint8_t)plan[i].hidden};
         call->row[i] = plan[i].row;
         call->first_output_pos[i] = plan[i].pos + plan[i].n - plan[i].outputs;
         for (uint32_t g = 0; g < b->model.program.n_groups; g++) items[i].table[g] = b->table[plan[i].row][g];
@@ -141,22 +155,23 @@ static void batch_run(struct bench *b, const struct item_plan *plan, uint32_t n)
     struct batch_item items[ROWS];
     struct call call;
     struct batch batch;
-    uint32_t outputs = 0;
-    for (uint32_t i = 0; i < n; i++) outputs += plan[i].outputs;
+    uint32_t outputs = 0, hidden = 0;
+    for (uint32_t i = 0; i < n; i++) *(plan[i].hidden ? &hidden : &outputs) += plan[i].outputs;
     batch_fill(b, plan, n, items, &call, &batch);
     assert_int_equal(backend_launch(b->program, &batch), 0);
     assert_int_equal(backend_wait(b->program, NULL), 0);
     assert_int_equal(call.seen, outputs);
+    assert_int_equal(call.seen_hidden, hidden * hidden_width(&b->model.program));
     assert_int_equal(call.wrong, 0);
     assert_int_equal(call.wrong_peaks, 0);
 }
 
 /* One row alone in chunks; `every`: all positions have outputs, else only the last. */
-static void run_alone(struct bench *b, uint32_t row, uint32_t chunk, int every) {
+static void run_alone(struct bench *b, uint32_t row, uint32_t chunk, int every, int hidden) {
     for (uint32_t pos = 0; pos < row_lengths[row]; pos += chunk) {
         uint32_t n = row_lengths[row] - pos < chunk ? row_lengths[row] - pos : chunk;
         int last = pos + n == row_lengths[row];
-        batch_run(b, &(struct item_plan){row, pos, n, every ? n : (uint32_t)last}, 1);
+        batch_run(b, &(struct item_plan){row, pos, n, every ? n : (uint32_t)last, hidden}, 1);
     }
 }
 
@@ -174,7 +189,7 @@ static void run_together(struct bench *b, uint32_t chunk, uint64_t seed) {
             take = take < budget ? take : budget;
             if (take == 0) continue;
             uint32_t outputs = (uint32_t)(rng_u64(seed, row, step + 1000) % (take + 1));
-            plan[n++] = (struct item_plan){row, pos[row], take, outputs};
+            plan[n++] = (struct item_plan){row, pos[row], take, outputs, rng_u64(seed, row, step + 2000) % 2 != 0};
             pos[row] += take;
             budget -= take;
         }
@@ -191,9 +206,9 @@ static void run_all_ways(struct bench *b, const char *level, int threads, uint64
     int slow = strcmp(level, "ref") == 0; /* once is enough: what differs between chunks is the same code */
     for (size_t i = slow ? 2 : 0; i < (slow ? 3 : sizeof chunks / sizeof *chunks); i++) {
         pages_deal(b, seed + i);
-        for (uint32_t row = 0; row < ROWS; row++) run_alone(b, row, chunks[i], 1);
+        for (uint32_t row = 0; row < ROWS; row++) run_alone(b, row, chunks[i], 1, row % 2);
         pages_deal(b, seed + i + 10);
-        for (uint32_t row = 0; row < ROWS; row++) run_alone(b, row, chunks[i], 0);
+        for (uint32_t row = 0; row < ROWS; row++) run_alone(b, row, chunks[i], 0, row % 2 == 0);
         pages_deal(b, seed + i + 20);
         run_together(b, chunks[i], seed + i);
     }
@@ -259,7 +274,7 @@ static void codes_are_near(void **state) {
             &m, 43,
             (struct model_options){
                 .kv_heads = 2, .key_form = cases[c].form, .value_form = cases[c].form, .after = cases[c].after});
-        plain_run(&m.program, b.tokens[0], N, logits);
+        plain_run(&m.program, b.tokens[0], N, logits, NULL);
         size_t same = (size_t)cases[c].after * MODEL_VOCAB;
         assert_memory_equal(logits, b.right[0], same * sizeof(float));
         double sum = 0;
@@ -284,8 +299,11 @@ static void long_rows_are_cut(void **state) {
         if (!kernels_available(level)) continue;
         for (int threads = 1; threads <= 4; threads++) {
             bench_open(&b, level, threads, TOKENS_MAX);
-            batch_run(&b, &(struct item_plan){0, 0, 128, 128}, 1);
-            batch_run(&b, (struct item_plan[]){{0, 2, 70, 30}, {2, 0, 50, 50}, {1, 0, 5, 1}}, 3);
+            for (int hidden = 0; hidden < 2; hidden++) {
+                batch_run(&b, &(struct item_plan){0, 0, 128, 128, hidden}, 1);
+                batch_run(&b, (struct item_plan[]){{0, 2, 70, 30, hidden}, {2, 0, 50, 50, !hidden}, {1, 0, 5, 1, 0}},
+                          3);
+            }
             bench_close(&b);
         }
     }
@@ -303,7 +321,7 @@ static void comparison_can_fail(void **state) {
     struct batch_item items[ROWS];
     struct call call;
     struct batch batch;
-    batch_fill(&b, &(struct item_plan){0, 0, 40, 40}, 1, items, &call, &batch);
+    batch_fill(&b, &(struct item_plan){0, 0, 40, 40, 0}, 1, items, &call, &batch);
     assert_int_equal(backend_launch(b.program, &batch), 0);
     assert_int_equal(backend_wait(b.program, NULL), 0);
     assert_int_equal(call.seen, 40);
@@ -371,7 +389,7 @@ static void two_in_flight(void **state) {
             if (i < NEW) row[PROMPT + i] = sampled[i];
         }
         float *right = malloc((size_t)(PROMPT + NEW) * MODEL_VOCAB * sizeof(float));
-        plain_run(&b.model.program, row, PROMPT + NEW, right);
+        plain_run(&b.model.program, row, PROMPT + NEW, right, NULL);
         assert_memory_equal(logits, right + (size_t)(PROMPT - 1) * MODEL_VOCAB,
                             (size_t)(NEW + 1) * MODEL_VOCAB * sizeof(float));
         free(right);
@@ -445,7 +463,7 @@ static void tensors_after_compiling(void **state) {
     /* The embedding table is the head, too: nothing of the file's bytes is needed any more. */
     for (uint32_t i = 0; i < b.model.program.n_tensors; i++)
         memset((void *)b.model.program.tensors[i].data, 0xff, b.model.program.tensors[i].bytes);
-    batch_run(&b, &(struct item_plan){1, 0, 5, 5}, 1);
+    batch_run(&b, &(struct item_plan){1, 0, 5, 5, 1}, 1);
     bench_close(&b);
     bench_deinit(&b);
 }

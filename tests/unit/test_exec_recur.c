@@ -39,7 +39,7 @@ static void rig_init(struct rig *r, uint64_t seed) {
         for (uint32_t i = 0; i < LENGTH; i++)
             r->tokens[row][i] = (int32_t)(rng_u64(seed, row == 1 && i < ALIKE ? 0 : row, i) % MODEL_VOCAB);
         r->right[row] = malloc((size_t)LENGTH * MODEL_VOCAB * sizeof(float));
-        plain_run(&r->model.program, r->tokens[row], LENGTH, r->right[row]);
+        plain_run(&r->model.program, r->tokens[row], LENGTH, r->right[row], NULL);
         for (uint32_t i = 0; i < LENGTH * MODEL_VOCAB; i++) assert_true(isfinite(r->right[row][i]));
     }
     for (uint32_t g = 0; g < r->model.program.n_groups; g++) {

@@ -184,6 +184,9 @@ static const struct key_case key_cases[] = {
     {"qwen35", "nextn_predict_layers", U32, 0, NULL, 0, ""},
     {"llama", "attention.causal", BOOL, 0, NULL, U, "attention.causal is 0"},
     {"llama", "attention.causal", BOOL, 1, NULL, 0, ""},
+    {"llama", "pooling_type", U32, 4, NULL, 0, ""},
+    {"llama", "pooling_type", U32, 5, NULL, F, "pooling_type"},
+    {"llama", "pooling_type", STRING, 0, "mean", F, "pooling_type"},
     {"llama", "logit_scale", F32, 0.5, NULL, U, "logit_scale is 0.5"},
     {"llama", "attention.scale", STRING, 0, "x", F, "attention.scale is not a number"},
 };

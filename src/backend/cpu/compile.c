@@ -240,8 +240,10 @@ static int scratch_alloc(struct backend_program *p, cohort_error *err) {
     r->tokens = mem_alloc(p->tokens_max, sizeof *r->tokens);
     r->first_rows = mem_alloc(p->items_max, sizeof *r->first_rows);
     r->outputs = mem_alloc(p->outputs_max, sizeof *r->outputs);
+    r->hidden = mem_alloc(p->items_max, sizeof *r->hidden);
     for (int d = 0; d < DOMAINS; d++) r->spans[d] = mem_alloc(p->tokens_max, sizeof *r->spans[d]);
-    if (!r->tokens || !r->first_rows || !r->outputs || !r->spans[DOMAIN_TOKENS] || !r->spans[DOMAIN_OUTPUTS])
+    if (!r->tokens || !r->first_rows || !r->outputs || !r->hidden || !r->spans[DOMAIN_TOKENS] ||
+        !r->spans[DOMAIN_OUTPUTS])
         return no_memory(err, "a batch's tokens", p->tokens_max * sizeof *r->tokens);
     return 0;
 }
@@ -312,6 +314,7 @@ void backend_program_free(struct backend_program *p) {
     if (p->packed_data) mem_unmap(p->packed_data, p->packed_bytes);
     for (int d = 0; d < DOMAINS; d++) mem_free(p->run.spans[d]);
     mem_free(p->run.outputs);
+    mem_free(p->run.hidden);
     mem_free(p->run.first_rows);
     mem_free(p->run.tokens);
     mem_free(p->scratch);

@@ -6,7 +6,8 @@
  *   MATMUL  products of one prepared source, tiles over output groups (and blocks of rows if that is not enough)
  *   ATTEND  tiles over spans of tokens, kv heads and parts of their query heads
  *   RECUR   tiles over items and parts of the state: columns of a convolution, heads of the delta rule
- *   LOGITS  the head in tiles of output rows: the products, then the consumer
+ *   LOGITS  the head in tiles of output rows: the products, then the consumer; then, without products, the hidden
+ *           vectors in tiles of items and columns
  *
  * A phase works in one domain: rows are the batch's tokens, or (after OP_SELECT) its outputs. */
 #ifndef BACKEND_CPU_COMPILED_H
@@ -104,6 +105,14 @@ struct output {
     uint32_t row, item, index; /* row: the token's */
 };
 
+/* An item whose outputs are hidden vectors: the first one's row among the outputs. */
+struct hidden_item {
+    uint32_t item, row;
+};
+
+/* What the phase of the head is at. */
+enum logits_stage { LOGITS_PRODUCTS, LOGITS_CONSUME, LOGITS_HIDDEN };
+
 /* How the current phase is cut into tiles. */
 struct tiling {
     uint32_t tiles;
@@ -119,14 +128,17 @@ struct run {
     struct batch batch;
     uint32_t n_rows[DOMAINS];
     struct token *tokens;
-    uint32_t *first_rows; /* by item: its first token's row */
-    struct output *outputs;
+    uint32_t *first_rows;   /* by item: its first token's row */
+    struct output *outputs; /* those that become logits first, */
+    uint32_t n_logits;      /* so many */
+    struct hidden_item *hidden;
+    uint32_t n_hidden;
     struct span *spans[DOMAINS];
     uint32_t n_spans[DOMAINS];
     uint64_t seen[DOMAINS][PROGRAM_GROUPS_MAX]; /* (token, visible position) pairs */
     uint32_t phase, end;                        /* current; first that is not run */
     uint32_t logit_first, logit_n;              /* LOGITS: the current tile of outputs */
-    int consuming;                              /* LOGITS: products done, the consumer's turn */
+    enum logits_stage stage;                    /* likewise */
     struct tiling tiling;
 };
 

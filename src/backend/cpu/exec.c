@@ -25,6 +25,7 @@ enum {
     SPAN_GROUPS = LOGITS_SPAN / PACK_OUTPUTS,
     ACT_BYTES = 256 * 1024,   /* prepared rows that stay in a core's cache while groups pass */
     CHUNK_BYTES = 256 * 1024, /* weights that stay there while row blocks pass */
+    HIDDEN_COLUMNS = 64,      /* of a tile */
 };
 
 static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
@@ -63,34 +64,48 @@ static void seen_count(struct backend_program *p) {
         }
 }
 
+/* The outputs of the items that want logits, or of those that want hidden vectors. Returns how many there are so far.
+ */
+static uint32_t outputs_add(const struct backend_program *p, struct run *r, int hidden, uint32_t outputs) {
+    for (uint32_t i = 0; i < r->batch.n_items; i++) {
+        const struct batch_item *it = &r->batch.items[i];
+        if ((it->hidden != 0) != hidden || it->n_outputs == 0) continue;
+        assert(it->n_outputs <= it->n_tokens && it->n_outputs <= p->outputs_max - outputs);
+        if (hidden) r->hidden[r->n_hidden++] = (struct hidden_item){i, outputs};
+        spans_add(p, r, DOMAIN_OUTPUTS, i, outputs, it->n_outputs);
+        uint32_t row = r->first_rows[i] + it->n_tokens - it->n_outputs;
+        for (uint32_t o = 0; o < it->n_outputs; o++)
+            r->outputs[outputs++] = (struct output){.row = row + o, .item = i, .index = o};
+    }
+    return outputs;
+}
+
 static void batch_begin(struct backend_program *p, const struct batch *batch) {
     struct run *r = &p->run;
     r->batch = *batch;
     assert(batch->n_items >= 1 && batch->n_items <= p->items_max);
-    uint32_t rows = 0, outputs = 0;
+    uint32_t rows = 0;
     for (int d = 0; d < DOMAINS; d++) r->n_spans[d] = 0;
     for (uint32_t i = 0; i < batch->n_items; i++) {
         const struct batch_item *it = &batch->items[i];
         assert(it->n_tokens >= 1 && it->n_tokens <= p->tokens_max - rows);
-        assert(it->n_outputs <= it->n_tokens && it->n_outputs <= p->outputs_max - outputs);
         assert(it->first_pos <= UINT32_MAX - it->n_tokens && (it->tokens || it->n_tokens == 1));
         recur_check(p, it);
         r->first_rows[i] = rows;
         spans_add(p, r, DOMAIN_TOKENS, i, rows, it->n_tokens);
-        spans_add(p, r, DOMAIN_OUTPUTS, i, outputs, it->n_outputs);
-        for (uint32_t o = 0; o < it->n_outputs; o++)
-            r->outputs[outputs++] =
-                (struct output){.row = rows + it->n_tokens - it->n_outputs + o, .item = i, .index = o};
         for (uint32_t t = 0; t < it->n_tokens; t++) {
             int32_t id = it->tokens ? it->tokens[t] : batch->slots[it->slot];
             assert(id >= 0 && (uint32_t)id < p->vocab);
             r->tokens[rows++] = (struct token){.item = i, .pos = it->first_pos + t, .id = id};
         }
     }
+    r->n_hidden = 0;
+    r->n_logits = outputs_add(p, r, 0, 0);
     r->n_rows[DOMAIN_TOKENS] = rows;
-    r->n_rows[DOMAIN_OUTPUTS] = outputs;
+    r->n_rows[DOMAIN_OUTPUTS] = outputs_add(p, r, 1, r->n_logits);
     seen_count(p);
-    r->end = outputs ? p->n_phases : p->end_stateful;
+    r->end = r->n_rows[DOMAIN_OUTPUTS] ? p->n_phases : p->end_stateful;
+    r->stage = r->n_logits ? LOGITS_PRODUCTS : LOGITS_HIDDEN;
 }
 
 /* ---- Cutting phases into tiles ---- */
@@ -254,21 +269,40 @@ static void attend_tile(const struct backend_program *p, const struct phase *pha
 
 static void logits_cut(struct backend_program *p, const struct phase *phase) {
     struct run *r = &p->run;
-    r->logit_n = min_u32(BACKEND_LOGIT_TILE, r->n_rows[DOMAIN_OUTPUTS] - r->logit_first);
-    if (r->consuming)
+    if (r->stage == LOGITS_HIDDEN) {
+        r->tiling.slices = ceil_div(p->regs[phase->op.a].width, HIDDEN_COLUMNS);
+        r->tiling.tiles = r->n_hidden * r->tiling.slices;
+        return;
+    }
+    r->logit_n = min_u32(BACKEND_LOGIT_TILE, r->n_logits - r->logit_first);
+    if (r->stage == LOGITS_CONSUME)
         r->tiling.tiles = r->logit_n;
     else
         products_cut(p, phase, r->logit_n, SPAN_GROUPS, &r->tiling);
 }
 
-static void logits_tile(const struct backend_program *p, const struct phase *phase, uint32_t tile, unsigned thread) {
+static void consume_tile(const struct backend_program *p, uint32_t tile, unsigned thread) {
     const struct run *r = &p->run;
-    if (r->consuming) {
-        const struct output *o = &r->outputs[r->logit_first + tile];
-        struct logits l = {p->logits + tile * p->logits_stride, p->vocab, p->peaks + tile * p->peaks_stride};
-        r->batch.consume(r->batch.user, o->item, o->index, &l, p->scratch + thread * p->scratch_stride);
-        return;
-    }
+    const struct output *o = &r->outputs[r->logit_first + tile];
+    struct logits l = {p->logits + tile * p->logits_stride, p->vocab, p->peaks + tile * p->peaks_stride};
+    r->batch.consume(r->batch.user, o->item, o->index, &l, p->scratch + thread * p->scratch_stride);
+}
+
+static void hidden_tile(const struct backend_program *p, const struct phase *phase, uint32_t tile) {
+    const struct run *r = &p->run;
+    const struct hidden_item *h = &r->hidden[tile / r->tiling.slices];
+    const struct reg_rows *reg = &p->regs[phase->op.a];
+    uint32_t first = tile % r->tiling.slices * HIDDEN_COLUMNS;
+    const struct hidden hidden = {.x = reg->base + h->row * reg->stride + first,
+                                  .stride = reg->stride,
+                                  .rows = r->batch.items[h->item].n_outputs,
+                                  .first = first,
+                                  .columns = min_u32(HIDDEN_COLUMNS, reg->width - first)};
+    r->batch.take_hidden(r->batch.user, h->item, &hidden);
+}
+
+static void products_tile(const struct backend_program *p, const struct phase *phase, uint32_t tile) {
+    const struct run *r = &p->run;
     const struct product *product = &p->products[phase->first];
     const struct packed *w = product->weight;
     uint32_t row = tile % r->tiling.row_blocks * r->tiling.rows_per_tile;
@@ -286,12 +320,31 @@ static void logits_tile(const struct backend_program *p, const struct phase *pha
     }
 }
 
-/* Goes from the products of a tile of outputs to its consumer, then to the next tile. 0: none is left. */
+static void logits_tile(const struct backend_program *p, const struct phase *phase, uint32_t tile, unsigned thread) {
+    switch (p->run.stage) {
+    case LOGITS_PRODUCTS:
+        products_tile(p, phase, tile);
+        break;
+    case LOGITS_CONSUME:
+        consume_tile(p, tile, thread);
+        break;
+    case LOGITS_HIDDEN:
+        hidden_tile(p, phase, tile);
+        break;
+    }
+}
+
+/* Goes from the products of a tile of outputs to its consumer, then to the next tile, and behind the last one to the
+ * outputs that are no logits. 0: nothing is left. */
 static int logits_step(struct run *r) {
-    if (!r->consuming) return r->consuming = 1;
-    r->consuming = 0;
+    if (r->stage == LOGITS_HIDDEN) return 0;
+    if (r->stage == LOGITS_PRODUCTS) {
+        r->stage = LOGITS_CONSUME;
+        return 1;
+    }
     r->logit_first += r->logit_n;
-    return r->logit_first < r->n_rows[DOMAIN_OUTPUTS];
+    r->stage = r->logit_first < r->n_logits ? LOGITS_PRODUCTS : LOGITS_HIDDEN;
+    return r->stage == LOGITS_PRODUCTS || r->n_hidden > 0;
 }
 
 /* ---- The job ---- */
@@ -341,7 +394,6 @@ uint32_t exec_advance(void *flight, unsigned thread) {
         f->begin_us = clock_us();
         batch_begin(p, &f->batch);
         r->phase = r->logit_first = 0;
-        r->consuming = 0;
     } else if (p->phases[r->phase].kind != PHASE_LOGITS || !logits_step(r)) {
         r->phase++;
     }
