@@ -60,22 +60,6 @@ static int is_mixed(const json_t *value) {
     return 0;
 }
 
-static int prepare(struct call *call, cohort_error *err) {
-    struct llama_own *own = call->own;
-    int rc = 0, flags = COHORT_TOKENIZE_BOS | (own->special ? COHORT_TOKENIZE_SPECIAL : 0);
-    for (size_t i = 0; i < call->prompts_n && !rc; i++) {
-        const json_t *value = json_array_get(own->prompts, i);
-        if (!is_mixed(value)) continue;
-        struct buf ids = {0};
-        rc = llama_add_parts(server_model(call->server), value, flags, &ids, err);
-        if (!rc) rc = llama_take_ids(&ids, &call->prompts[i], err);
-        buf_free(&ids);
-    }
-    json_decref(own->prompts);
-    own->prompts = NULL;
-    return rc;
-}
-
 int llama_check_parts(const cohort_model_info *info, const json_t *parts, const char *field, size_t *text_len,
                       cohort_error *err) {
     for (size_t i = 0; i < json_array_size(parts); i++) {
@@ -130,9 +114,23 @@ static int is_several(const json_t *prompt) {
     return n > 0 && strings == n;
 }
 
+static int prepare(struct call *call, cohort_error *err) {
+    const struct llama_own *own = call->own;
+    const json_t *prompt = json_object_get(call->body, "prompt");
+    int rc = 0, flags = COHORT_TOKENIZE_BOS | (own->special ? COHORT_TOKENIZE_SPECIAL : 0);
+    for (size_t i = 0; i < call->prompts_n && !rc; i++) {
+        const json_t *value = is_several(prompt) ? json_array_get(prompt, i) : prompt;
+        if (!is_mixed(value)) continue;
+        struct buf ids = {0};
+        rc = llama_add_parts(server_model(call->server), value, flags, &ids, err);
+        if (!rc) rc = llama_take_ids(&ids, &call->prompts[i], err);
+        buf_free(&ids);
+    }
+    return rc;
+}
+
 static int read_prompts(struct call *call, const json_t *body, cohort_error *err) {
-    struct llama_own *own = call->own;
-    json_t *prompt = json_object_get(body, "prompt");
+    const json_t *prompt = json_object_get(body, "prompt");
     if (!prompt || json_is_null(prompt)) return err_set(err, COHORT_E_ARGUMENT, "prompt", "prompt is missing");
     int several = is_several(prompt);
     size_t n = several ? json_array_size(prompt) : 1;
@@ -140,8 +138,7 @@ static int read_prompts(struct call *call, const json_t *body, cohort_error *err
         return err_set(err, COHORT_E_ARGUMENT, "prompt", "%zu prompts with n %u give more than %d choices", n,
                        call->params.n, SERVER_CHOICES_MAX);
     call->prompts = mem_zalloc(n, sizeof *call->prompts);
-    own->prompts = several ? json_incref(prompt) : json_pack("[O]", prompt);
-    if (!call->prompts || !own->prompts) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for %zu prompts", n);
+    if (!call->prompts) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for %zu prompts", n);
     if (!several) return add_prompt(call, prompt, "prompt", err);
     int rc = 0;
     for (size_t i = 0; i < n && !rc; i++) {
@@ -153,9 +150,7 @@ static int read_prompts(struct call *call, const json_t *body, cohort_error *err
 }
 
 static int parse(struct call *call, const json_t *body, cohort_error *err) {
-    call->own = mem_zalloc(1, sizeof(struct llama_own));
-    if (!call->own) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the request");
-    int rc = llama_read(call, body, call->own, err);
+    int rc = llama_read(call, body, err);
     return rc ? rc : read_prompts(call, body, err);
 }
 
@@ -164,7 +159,6 @@ void llama_forget(struct call *call) {
     if (!own) return;
     json_decref(own->told);
     json_decref(own->fields);
-    json_decref(own->prompts);
     mem_free(own);
 }
 

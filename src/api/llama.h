@@ -19,17 +19,16 @@ enum {
 
 /* Of a call: what is not in its params. */
 struct llama_own {
-    json_t *told;    /* fields that the answer tells as they came: stop, logit_bias, samplers, ... */
-    json_t *fields;  /* response_fields; NULL: all */
-    json_t *prompts; /* in the body; until the prompts are ids */
+    json_t *told;   /* fields that the answer tells as they came: stop, logit_bias, samplers, ... */
+    json_t *fields; /* response_fields; NULL: all */
     int64_t n_predict, n_keep, n_discard, n_indent;
     int32_t slot;
     int return_tokens, timings_per_token;
     int special; /* parse_special */
 };
 
-/* Reads all but the prompt, which `own` gets the rest of. */
-int llama_read(struct call *call, const json_t *body, struct llama_own *own, cohort_error *err);
+/* Reads all but the prompt into the params and call->own. */
+int llama_read(struct call *call, const json_t *body, cohort_error *err);
 /* "generation_settings": the parameters as they were understood. */
 int llama_add_settings(const struct params *params, const struct llama_own *own, struct buf *out);
 /* llama-server's defaults, where they are not those of other endpoints. */

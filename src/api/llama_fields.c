@@ -168,8 +168,10 @@ static int keep_told(const json_t *body, struct llama_own *own, cohort_error *er
     return rc ? err_set(err, COHORT_E_MEMORY, NULL, "no memory for the request") : 0;
 }
 
-int llama_read(struct call *call, const json_t *body, struct llama_own *own, cohort_error *err) {
+int llama_read(struct call *call, const json_t *body, cohort_error *err) {
     struct params *p = &call->params;
+    struct llama_own *own = call->own = mem_zalloc(1, sizeof *own);
+    if (!own) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the request");
     int rc = openai_check_known(call, body, fields, COUNT(fields), err);
     if (!rc) rc = read_shared(call, body, err);
     if (!rc) rc = cache_read_snapshots(body, &p->cache, err);

@@ -21,6 +21,7 @@
  * GET /tokenizer_info, as lm-evaluation-harness asks for it: texts of the begin and the end token, the file's template.
  *
  * Texts have at most TOKENS_TEXT_MAX bytes, arrays of ids TOKENS_IDS_MAX. */
+#include <event2/buffer.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,10 +37,20 @@
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
+struct tokens;
+struct kind { /* what is read from a body, and what is done with it */
+    struct known_list known;
+    int (*read)(struct tokens *t, cohort_error *err);
+    int (*run)(struct tokens *t, cohort_error *err);
+};
+
 struct tokens {
     struct task task; /* first member */
+    const struct kind *kind;
     cohort_model *model;
+    struct evbuffer *input; /* the body's bytes: reading megabytes of JSON is a helper's work, too */
     json_t *body;
+    char unknown[512];
     uint32_t context;
     int flags, generation, pieces, strings;
     const json_t *text;     /* in the body: a string, or an array of strings and ids */
@@ -94,68 +105,74 @@ static int add_tokens(const struct tokens *t, const int32_t *ids, size_t n, stru
     return rc || !t->strings ? rc : buf_adds(out, "]}");
 }
 
-/* What went wrong without words. */
-static void fail(struct tokens *t, int rc) {
-    if (!rc || t->task.error.code) return;
-    err_set(&t->task.error, rc, NULL, rc == COHORT_E_LIMIT ? "the reply would be too long" : "no memory for the reply");
-}
-
-static void tokenize_work(struct task *task) {
-    struct tokens *t = (struct tokens *)task;
+static int tokenize(struct tokens *t, cohort_error *err) {
     struct buf ids = {0};
-    int rc = make_ids(t, &ids, &task->error);
+    int rc = make_ids(t, &ids, err);
     const int32_t *list = (const int32_t *)(const void *)ids.data;
     if (!rc) rc = add_tokens(t, list, ids.len / sizeof *list, &t->out);
-    fail(t, rc);
     buf_free(&ids);
+    return rc;
 }
 
-static void detokenize_work(struct task *task) {
-    struct tokens *t = (struct tokens *)task;
+static int detokenize(struct tokens *t, cohort_error *err) {
     char *text;
     size_t len;
-    int rc = cohort_detokenize(t->model, t->ids, t->ids_n, 1, &text, &len, &task->error);
+    int rc = cohort_detokenize(t->model, t->ids, t->ids_n, 1, &text, &len, err);
     if (!rc) rc = buf_adds(&t->out, "{\"content\":");
     if (!rc) rc = buf_json_string(&t->out, text, len);
     if (!rc) rc = buf_adds(&t->out, ",\"prompt\":");
     if (!rc) rc = buf_json_string(&t->out, text, len);
     if (!rc) rc = buf_adds(&t->out, "}");
-    fail(t, rc);
     cohort_free(text);
+    return rc;
 }
 
-static void template_work(struct task *task) {
-    struct tokens *t = (struct tokens *)task;
+static int apply_template(struct tokens *t, cohort_error *err) {
     struct buf ids = {0};
     char *text = NULL;
     size_t len = 0;
     cohort_model_info info;
     cohort_model_get_info(t->model, &info);
-    int rc = make_ids(t, &ids, &task->error);
+    int rc = make_ids(t, &ids, err);
     const int32_t *list = (const int32_t *)(const void *)ids.data;
     size_t n = ids.len / sizeof *list, skip = !rc && n && info.add_bos && list[0] == info.bos;
-    if (!rc) rc = cohort_detokenize(t->model, list + skip, n - skip, 1, &text, &len, &task->error);
+    if (!rc) rc = cohort_detokenize(t->model, list + skip, n - skip, 1, &text, &len, err);
     if (!rc) rc = buf_adds(&t->out, "{\"prompt\":");
     if (!rc) rc = buf_json_string(&t->out, text, len);
     if (!rc) rc = buf_adds(&t->out, "}");
-    fail(t, rc);
     cohort_free(text);
     buf_free(&ids);
+    return rc;
+}
+
+static void work(struct task *task) {
+    struct tokens *t = (struct tokens *)task;
+    cohort_error *err = &task->error;
+    int rc = fields_body(t->input, &t->body, err);
+    if (!rc) rc = fields_known(t->body, &t->kind->known, 1, t->unknown, sizeof t->unknown, err);
+    if (!rc) rc = t->kind->read(t, err);
+    if (!rc) rc = t->kind->run(t, err);
+    if (rc && !err->code)
+        err_set(err, rc, NULL, rc == COHORT_E_LIMIT ? "the reply would be too long" : "no memory for the reply");
+    json_decref(t->body); /* here: it may be large */
+    t->body = NULL;
 }
 
 static void answer(struct task *task) {
     const struct tokens *t = (const struct tokens *)task;
+    struct evkeyvalq *headers = evhttp_request_get_output_headers(task->sink.http);
+    if (t->unknown[0]) evhttp_add_header(headers, "X-Cohort-Unknown-Fields", t->unknown);
     sink_json(&task->sink, 200, t->out.data, t->out.len);
 }
 
 static void forget(struct task *task) {
     struct tokens *t = (struct tokens *)task;
-    json_decref(t->body);
+    if (t->input) evbuffer_free(t->input);
     mem_free(t->ids);
     buf_free(&t->out);
 }
 
-/* ---- what is asked ---- */
+/* ---- what is asked (the helper's part, too) ---- */
 
 static const struct known_field tokenize_fields[] = {
     {"model", FIELD_NEUTRAL, NULL},
@@ -251,46 +268,44 @@ static int read_detokenize(struct tokens *t, cohort_error *err) {
     return rc ? rc : params_ids_for(t->task.server, ids, "tokens", &t->ids, &t->ids_n, err);
 }
 
-static void begin(struct server *server, struct evhttp_request *http, const struct known_list *known,
-                  int (*read)(struct tokens *t, cohort_error *err), void (*work)(struct task *)) {
+static void begin(struct server *server, struct evhttp_request *http, const struct kind *kind) {
     cohort_error error = {0};
     cohort_engine_options engine;
-    char unknown[512] = "";
     struct tokens *t = task_new(server, http, sizeof *t);
     if (!t) return;
     cohort_engine_get_options(server_engine(server), &engine);
     t->task.work = work;
     t->task.answer = answer;
     t->task.forget = forget;
+    t->kind = kind;
     t->model = server_model(server);
     t->context = engine.context;
     t->out.max = SERVER_RESULT_BYTES_MAX;
-    int rc = fields_body(evhttp_request_get_input_buffer(http), &t->body, &error);
-    if (!rc) rc = fields_known(t->body, known, 1, unknown, sizeof unknown, &error);
-    if (unknown[0]) evhttp_add_header(evhttp_request_get_output_headers(http), "X-Cohort-Unknown-Fields", unknown);
-    if (!rc) rc = read(t, &error);
-    if (rc)
-        task_refuse(&t->task, &error);
-    else
+    t->input = evbuffer_new();
+    if (t->input && evbuffer_add_buffer(t->input, evhttp_request_get_input_buffer(http)) == 0) {
         task_start(&t->task, TASK_TOKENS);
+        return;
+    }
+    err_set(&error, COHORT_E_MEMORY, NULL, "no memory for the request");
+    task_refuse(&t->task, &error);
 }
 
 void tokens_tokenize(struct server *server, struct evhttp_request *http, const char *name) {
-    static const struct known_list known = {tokenize_fields, COUNT(tokenize_fields)};
+    static const struct kind kind = {{tokenize_fields, COUNT(tokenize_fields)}, read_tokenize, tokenize};
     (void)name;
-    begin(server, http, &known, read_tokenize, tokenize_work);
+    begin(server, http, &kind);
 }
 
 void tokens_detokenize(struct server *server, struct evhttp_request *http, const char *name) {
-    static const struct known_list known = {detokenize_fields, COUNT(detokenize_fields)};
+    static const struct kind kind = {{detokenize_fields, COUNT(detokenize_fields)}, read_detokenize, detokenize};
     (void)name;
-    begin(server, http, &known, read_detokenize, detokenize_work);
+    begin(server, http, &kind);
 }
 
 void tokens_template(struct server *server, struct evhttp_request *http, const char *name) {
-    static const struct known_list known = {template_fields, COUNT(template_fields)};
+    static const struct kind kind = {{template_fields, COUNT(template_fields)}, read_messages, apply_template};
     (void)name;
-    begin(server, http, &known, read_messages, template_work);
+    begin(server, http, &kind);
 }
 
 /* ---- what the tokenizer is ---- */
