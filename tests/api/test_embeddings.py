@@ -24,7 +24,11 @@ def norm(values):
 
 
 def test_openai_client(server):
-    reply = server.client().embeddings.create(model="any", input=TEXTS)
+    client = server.client()
+    reply = client.embeddings.create(model="any", input=TEXTS, encoding_format="float")
+    # Left out, the client asks for base64 and makes floats of it; strict, it looks at the strings before that.
+    coded = client.with_options(_extra_kwargs={"_strict_response_validation": False}).embeddings.create(model="any", input=TEXTS)
+    assert all(math.isclose(a, b, rel_tol=1e-7) for one, other in zip(reply.data, coded.data) for a, b in zip(one.embedding, other.embedding))
     assert reply.object == "list" and [item.index for item in reply.data] == [0, 1, 2, 3]
     count = sum(server.post("/tokenize", {"prompt": text}).json()["count"] for text in TEXTS)
     assert reply.usage.prompt_tokens == reply.usage.total_tokens == count
@@ -113,5 +117,5 @@ def test_null_is_absent_and_unknown_is_named(server):
 
 def test_more_inputs_than_rows(start):
     server = start("-c", 128, "-np", 2, "--queue", 30)
-    texts = [f"text number {i}" for i in range(24)]
+    texts = [f"text number {i}" for i in range(12)]
     assert [item["embedding"] for item in embed(server, input=texts)["data"]] == [vector(server, text) for text in texts]

@@ -1,6 +1,5 @@
 """The tokenizer for clients: /tokenize and /detokenize in both dialects, /tokenizer_info, /apply-template."""
 import concurrent.futures
-import time
 
 import pytest
 
@@ -113,13 +112,11 @@ def test_tokenizer_info_is_what_lm_eval_asks_for(server):
 
 
 def test_long_texts_do_not_hold_the_loop(server):
-    text = "some words of a long text " * 20000
+    text, answered = "some words of a long text " * 20000, 0
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         jobs = [pool.submit(server.post, "/tokenize", {"content": text}) for _ in range(3)]
-        slowest = 0
         while not all(job.done() for job in jobs):
-            begin = time.monotonic()
             assert server.get("/health").status_code == 200
-            slowest = max(slowest, time.monotonic() - begin)
+            answered += 1
         assert len({job.result().text for job in jobs}) == 1 and jobs[0].result().status_code == 200
-    assert slowest < 0.5
+    assert answered > 3  # on the loop, one answer might come behind each
