@@ -47,7 +47,9 @@ void backend_program_free(struct backend_program *p);
  * working memory is allocated for the moment, but not touched. */
 struct backend_needs {
     uint64_t weights; /* packed */
-    uint64_t work;    /* registers, prepared rows, logits, vectors */
+    uint64_t work;    /* registers, prepared rows, vectors, logits of one output an item */
+    uint64_t scoring; /* logits of more outputs than that: touched if a batch has them */
+    uint64_t tables;  /* of the file, read during batches: pages that the system may take back */
 };
 int backend_measure(struct backend *b, const struct program *program, uint32_t tokens_max, uint32_t items_max,
                     uint32_t outputs_max, struct backend_needs *out, cohort_error *err);

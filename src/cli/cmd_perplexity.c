@@ -25,6 +25,31 @@ static void add(void *user, size_t window, uint32_t position, int32_t argmax, fl
     sums->n[window]++;
 }
 
+/* The error is that of the mean over windows, which differ more than their tokens do. Two runs over the same text (two
+ * forms of state) are compared window by window: JSON has the sums. */
+static void report(const struct sums *sums, size_t windows_n, size_t size, int json) {
+    double sum = 0, squares = 0;
+    size_t count = 0;
+    for (size_t i = 0; i < windows_n; i++) {
+        sum += sums->of[i];
+        count += sums->n[i];
+    }
+    double mean = sum / (double)count, ppl = exp(-mean);
+    for (size_t i = 0; i < windows_n; i++) {
+        double d = sums->of[i] - mean * (double)sums->n[i];
+        squares += d * d;
+    }
+    double n = (double)windows_n, error = n > 1 ? ppl * sqrt(squares * n / (n - 1)) / (double)count : 0;
+    if (!json) {
+        printf("%zu windows of %zu tokens, %zu scored\nPPL = %.4f +/- %.4f\n", windows_n, size, count, ppl, error);
+        return;
+    }
+    printf("{\"ppl\":%.9g,\"error\":%.4g,\"tokens\":%zu,\"windows\":%zu,\"context\":%zu,\"nll\":[", ppl, error, count,
+           windows_n, size);
+    for (size_t i = 0; i < windows_n; i++) printf("%s%.9g", i ? "," : "", -sums->of[i]);
+    printf("]}\n");
+}
+
 static int score_text(const struct cli_options *options, cohort_model *model, int32_t *ids, size_t n, size_t size) {
     size_t windows_n = n / size;
     if (windows_n == 0) return cli_failf("the text has %zu tokens, a window needs %zu: choose a smaller -c", n, size);
@@ -44,18 +69,7 @@ static int score_text(const struct cli_options *options, cohort_model *model, in
     }
     if (!rc) rc = cli_open_engine(&rows, model, NULL, &engine);
     if (!rc) rc = windows_score(engine, windows, windows_n, add, &sums);
-    double sum = 0;
-    size_t count = 0;
-    for (size_t i = 0; i < windows_n && !rc; i++) {
-        sum += sums.of[i];
-        count += sums.n[i];
-    }
-    if (!rc && options->json)
-        printf("{\"ppl\":%.9g,\"tokens\":%zu,\"windows\":%zu,\"context\":%zu}\n", exp(-sum / (double)count), count,
-               windows_n, size);
-    else if (!rc)
-        printf("%zu windows of %zu tokens, %zu scored\nPPL = %.4f\n", windows_n, size, count,
-               exp(-sum / (double)count));
+    if (!rc) report(&sums, windows_n, size, options->json);
     cohort_engine_close(engine, 0);
     free(windows);
     free(sums.of);

@@ -17,6 +17,7 @@ _Static_assert((int)COHORT_TENANTS_MAX == (int)SCHED_TENANTS_MAX && (int)COHORT_
 
 /* A handle for every place, and as many again for requests that have ended and wait for their readers. */
 enum { HANDLES_PER_PLACE = 2 };
+uint32_t engine_handles(const cohort_engine_options *o) { return HANDLES_PER_PLACE * (o->rows + o->queue); }
 
 void cohort_engine_options_defaults(cohort_engine_options *options) {
     *options = (cohort_engine_options){.size = sizeof(*options),
@@ -180,7 +181,7 @@ static int open_program(struct cohort_engine *e, cohort_error *err) {
 }
 
 static int open_rows(struct cohort_engine *e, cohort_error *err) {
-    e->rows_n = HANDLES_PER_PLACE * (e->options.rows + e->options.queue);
+    e->rows_n = engine_handles(&e->options);
     e->rows = mem_zalloc(e->rows_n, sizeof(*e->rows));
     e->drained = mem_zalloc(e->rows_n, sizeof(*e->drained));
     if (!e->rows || !e->drained) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for %u requests", e->rows_n);

@@ -261,6 +261,7 @@ int row_add_token(struct row *row, int32_t token);
 
 /* engine.c. Fills in what was left to us and raises what is too small; needs e->model. */
 int engine_make_effective(struct cohort_engine *e, cohort_error *err);
+uint32_t engine_handles(const cohort_engine_options *o); /* requests that can be known at one time */
 
 /* iteration.c: a plan as a batch. */
 int iteration_init(struct iteration *it, struct cohort_engine *e, uint32_t items_max, uint32_t outputs_max);

@@ -14,9 +14,12 @@ enum { REPORT_BYTES_MAX = 64 << 10 };
 struct needs {
     struct backend_needs backend;
     struct state_plan state;
-    uint64_t model; /* what this process holds of the model already: vocabulary, names */
-    uint64_t books; /* page tables, the prefix store's index, rings */
-    uint64_t total, limit;
+    uint64_t model;   /* what this process holds of the model already: vocabulary, names */
+    uint64_t program; /* this program's own pages and its libraries' */
+    uint64_t books;   /* page tables, the prefix store's index, requests and their rings, samples */
+    uint64_t total;   /* once every page of the state was used */
+    uint64_t begin;   /* before the first request */
+    uint64_t limit;
 };
 
 static const char *form_name(enum state_form form) {
@@ -24,40 +27,51 @@ static const char *form_name(enum state_form form) {
     return names[form];
 }
 
-/* Memory of this process that no file backs; 0 if the system does not say. */
-static uint64_t anonymous_bytes(void) {
+/* Memory of this process that no file backs, and that which files back; 0 if the system does not say. */
+static void resident_bytes(uint64_t *anonymous, uint64_t *file) {
     FILE *f = fopen("/proc/self/status", "r");
-    unsigned long long kib = 0;
+    unsigned long long kib;
     char line[256];
-    while (f && fgets(line, sizeof(line), f))
-        if (sscanf(line, "RssAnon: %llu kB", &kib) == 1) break;
+    *anonymous = *file = 0;
+    while (f && fgets(line, sizeof(line), f)) {
+        if (sscanf(line, "RssAnon: %llu kB", &kib) == 1) *anonymous = (uint64_t)kib << 10;
+        if (sscanf(line, "RssFile: %llu kB", &kib) == 1) *file = (uint64_t)kib << 10;
+    }
     if (f) fclose(f);
-    return (uint64_t)kib << 10;
 }
+
+static uint64_t add(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
 /* Bookkeeping that grows with the options: what is touched when all rows and all pages are in use. */
 static uint64_t books_bytes(const struct cohort_engine *e, const struct state_plan *plan) {
     const cohort_engine_options *o = &e->options;
     uint64_t table = (uint64_t)(o->context / PAGE_TOKENS + 1) * plan->groups * sizeof(uint32_t);
     uint64_t row = table + o->ring_bytes + (uint64_t)o->context * sizeof(int32_t);
-    return o->rows * row + prefix_bytes(plan->groups, plan->pages, o->cache);
+    uint64_t samples = (o->batch_tokens + (uint64_t)o->rows) * ENGINE_ITERATIONS * sizeof(struct sample_result);
+    return o->rows * row + (uint64_t)engine_handles(o) * sizeof(struct row) + samples +
+           prefix_bytes(plan->groups, plan->pages, o->cache);
 }
 
 static int needs_take(struct cohort_engine *e, struct needs *out, cohort_error *err) {
     int code = engine_make_effective(e, err);
     if (!code) code = forms_take(e, err);
     if (code) return code;
-    out->model = anonymous_bytes();
+    uint64_t measured, unreleased;
+    resident_bytes(&out->model, &unreleased); /* before the heap keeps what measuring took for a moment */
     uint32_t tokens = e->options.batch_tokens;
     const struct program *program = model_program(e->model->built); /* in the forms just taken */
     code = budget_plan(program, &e->options, &out->state, err);
     if (!code) code = backend_measure(e->model->backend, program, tokens, e->options.rows, tokens, &out->backend, err);
     if (code) return code;
+    model_file_release(e->model->file); /* what was read to measure; an engine releases it, too */
+    resident_bytes(&measured, &out->program);
     out->books = books_bytes(e, &out->state);
     out->limit = budget_memory_limit();
-    const uint64_t parts[] = {out->model, out->backend.weights, out->backend.work, out->state.bytes, out->books};
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) /* a hostile file's state may be as large as can be */
-        out->total = parts[i] > UINT64_MAX - out->total ? UINT64_MAX : out->total + parts[i];
+    out->begin = add(add(out->backend.weights, out->model), out->program);
+    const uint64_t later[] = {out->backend.tables, out->backend.work, out->state.bytes, out->books};
+    out->total = out->begin;
+    for (size_t i = 0; i < sizeof(later) / sizeof(later[0]); i++) /* a hostile file's state may be as large as can be */
+        out->total = add(out->total, later[i]);
     return 0;
 }
 
@@ -104,10 +118,18 @@ static int report_text(struct buf *b, const struct cohort_engine *e, const struc
         code = say_group(b, &program->groups[g], n->state.pages[g], n->state.page_bytes[g]);
     if (!code)
         code = buf_addf(b,
-                        "weights: %.1f MiB; working memory: %.1f MiB; books: %.1f MiB; vocabulary and names: %.1f MiB\n"
-                        "together: %.1f MiB of the %.1f MiB that this process may use%s\n",
-                        mib(n->backend.weights), mib(n->backend.work), mib(n->books), mib(n->model), mib(n->total),
-                        mib(n->limit), n->total > n->limit ? ": it does not fit" : "");
+                        "weights: %.1f MiB; vocabulary and names: %.1f MiB; program: %.1f MiB\n"
+                        "working memory: %.1f MiB; books: %.1f MiB",
+                        mib(n->backend.weights), mib(n->model), mib(n->program), mib(n->backend.work), mib(n->books));
+    if (!code && n->backend.tables)
+        code = buf_addf(b, "; embeddings, read from the file: %.1f MiB", mib(n->backend.tables));
+    if (!code)
+        code = buf_addf(b,
+                        "\nbefore the first request: %.1f MiB; the rest is taken when it is first used\n"
+                        "together, once the state is full: %.1f MiB of the %.1f MiB that this process may use%s\n",
+                        mib(n->begin), mib(n->total), mib(n->limit), n->total > n->limit ? ": it does not fit" : "");
+    if (!code && n->backend.scoring)
+        code = buf_addf(b, "and %.1f MiB if prompts' log-probabilities are asked for\n", mib(n->backend.scoring));
     return code;
 }
 
@@ -125,10 +147,11 @@ static int report_json(struct buf *b, const struct cohort_engine *e, const struc
     if (!code)
         code = buf_addf(b,
                         "]},\"weights_bytes\":%" PRIu64 ",\"work_bytes\":%" PRIu64 ",\"books_bytes\":%" PRIu64
-                        ",\"model_bytes\":%" PRIu64 ",\"total_bytes\":%" PRIu64 ",\"limit_bytes\":%" PRIu64
-                        ",\"fits\":%s}\n",
-                        n->backend.weights, n->backend.work, n->books, n->model, n->total, n->limit,
-                        n->total <= n->limit ? "true" : "false");
+                        ",\"model_bytes\":%" PRIu64 ",\"program_bytes\":%" PRIu64 ",\"tables_bytes\":%" PRIu64
+                        ",\"scoring_bytes\":%" PRIu64 ",\"begin_bytes\":%" PRIu64 ",\"total_bytes\":%" PRIu64
+                        ",\"limit_bytes\":%" PRIu64 ",\"fits\":%s}\n",
+                        n->backend.weights, n->backend.work, n->books, n->model, n->program, n->backend.tables,
+                        n->backend.scoring, n->begin, n->total, n->limit, n->total <= n->limit ? "true" : "false");
     return code;
 }
 

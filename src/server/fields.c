@@ -5,22 +5,71 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 
-int fields_body(struct evbuffer *input, json_t **out, cohort_error *err) {
-    size_t len = evbuffer_get_length(input);
-    const char *bytes = (const char *)evbuffer_pullup(input, -1);
-    json_error_t where;
-    json_t *body = json_loadb(len ? bytes : "", len, FIELDS_JSON_FLAGS, &where);
+/* The end of the string that begins at `at`, behind its quotation mark. */
+static const char *string_end(const char *at, const char *end) {
+    for (at++; at < end && *at != '"'; at++)
+        if (*at == '\\' && at + 1 < end) at++;
+    return at < end ? at + 1 : end;
+}
+
+static int is_name(const char *behind, const char *end) {
+    while (behind < end && strchr(" \t\r\n", *behind)) behind++;
+    return behind < end && *behind == ':';
+}
+
+/* The library has no names with a NUL in them. None of ours has one either, so it becomes another character. */
+static void spare_names(char *bytes, size_t len) {
+    static const char nul[] = "\\u0000", other[] = "\\ufffd";
+    const size_t n = sizeof nul - 1;
+    char *end = bytes + len;
+    for (char *at = bytes; at < end; at++) {
+        if (*at != '"') continue;
+        char *behind = bytes + (string_end(at, end) - bytes);
+        int name = is_name(behind, end);
+        for (char *c = at; name && c + n < behind; c++) {
+            if (memcmp(c, nul, n) == 0) memcpy(c, other, n);
+            if (*c == '\\') c++;
+        }
+        at = behind - 1;
+    }
+}
+
+static json_t *load(const char *bytes, size_t len, json_error_t *why) {
+    json_t *body = json_loadb(len ? bytes : "", len, JSON_ALLOW_NUL, why);
+    if (body || json_error_code(why) != json_error_null_byte_in_key) return body;
+    char *copy = mem_alloc(len, 1);
+    if (!copy) return NULL;
+    memcpy(copy, bytes, len);
+    spare_names(copy, len);
+    body = json_loadb(copy, len, JSON_ALLOW_NUL, why);
+    mem_free(copy);
+    return body;
+}
+
+int fields_json(const char *bytes, size_t len, json_t **out, cohort_error *err) {
+    json_error_t why = {0};
     *out = NULL;
+    /* The library passes over such a byte behind a number. */
+    if (len && memchr(bytes, 0, len))
+        return err_set(err, COHORT_E_ARGUMENT, NULL, "the body is not JSON that can be read: it has a byte of 0");
+    json_t *body = load(bytes, len, &why);
+    if (!body && json_error_code(&why) == json_error_out_of_memory)
+        return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the body");
     if (!body)
         return err_set(err, COHORT_E_ARGUMENT, NULL, "the body is not JSON that can be read: line %d, column %d: %s",
-                       where.line, where.column, where.text);
+                       why.line, why.column, why.text);
     if (!json_is_object(body)) {
         json_decref(body);
         return err_set(err, COHORT_E_ARGUMENT, NULL, "the body must be a JSON object");
     }
     *out = body;
     return 0;
+}
+
+int fields_body(struct evbuffer *input, json_t **out, cohort_error *err) {
+    return fields_json((const char *)evbuffer_pullup(input, -1), evbuffer_get_length(input), out, err);
 }
 
 const char *field_type(const json_t *value) {

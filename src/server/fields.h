@@ -7,10 +7,10 @@
 
 #include "cohort/cohort.h"
 
-enum { FIELDS_JSON_FLAGS = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES };
-
-/* The bytes of a body as a JSON object, owned by the caller; E_ARGUMENT says where it is none. */
+/* The bytes of a body as a JSON object, owned by the caller; E_ARGUMENT says where it is none, E_MEMORY. Of a name that
+ * is given twice the last value counts. */
 int fields_body(struct evbuffer *input, json_t **out, cohort_error *err);
+int fields_json(const char *bytes, size_t len, json_t **out, cohort_error *err);
 
 /* The member, or NULL if it is absent or null. */
 const json_t *field_present(const json_t *body, const char *name);

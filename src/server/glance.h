@@ -1,8 +1,8 @@
 /* A glance over a large request body before it is parsed: how much text its prompt has at least. Reading 30 MB of JSON
  * takes the loop most of a second, this a hundredth of it, and a prompt that cannot fit anyhow needs no more. Pure.
  *
- * What it says holds for every body that is valid JSON without a name given twice (others are refused anyway); a shape
- * that it does not know counts as no text. */
+ * What it says holds for every body that is valid JSON without a name given twice (of those the longest counts, not the
+ * last); a shape that it does not know counts as no text. */
 #ifndef SERVER_GLANCE_H
 #define SERVER_GLANCE_H
 

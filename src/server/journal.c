@@ -60,7 +60,7 @@ static int insert_stream(struct journal *j, const struct command *c) {
     sqlite3_bind_int64(s, 1, (int64_t)c->number);
     sqlite3_bind_text(s, 2, c->id, -1, SQLITE_STATIC);
     sqlite3_bind_text(s, 3, c->owner, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(s, 4, (int64_t)time(NULL));
+    sqlite3_bind_int64(s, 4, c->at_s);
     bind_blob(s, 5, c->number, JOURNAL_HEAD, c->bytes, c->first_len);
     bind_blob(s, 7, c->number, JOURNAL_BODY, c->bytes + c->first_len, c->second_len);
     return step(j, INSERT_STREAM);
@@ -88,7 +88,7 @@ static int end_stream(struct journal *j, struct command *c) {
         return SQLITE_OK;
     }
     sqlite3_bind_int64(s, 1, (int64_t)c->number);
-    sqlite3_bind_int64(s, 2, (int64_t)time(NULL));
+    sqlite3_bind_int64(s, 2, c->at_s);
     sqlite3_bind_int64(s, 3, (int64_t)c->n);
     sqlite3_bind_int(s, 4, c->status);
     if (c->has_blob) bind_blob(s, 5, c->number, JOURNAL_RESULT, c->bytes, c->first_len);
@@ -146,8 +146,8 @@ static int transact(struct journal *j, struct command *first, const struct comma
 }
 
 /* One line when it begins, and one when it is over: a full disk may take a small write between two that fail.
- * `missing`: of the folder's files. */
-static void tell(struct journal *j, int rc, const char *missing) {
+ * `missing`: of the folder's files. `why`: what failed, if it was not SQLite. */
+static void tell(struct journal *j, int rc, const char *missing, const char *why) {
     if (!missing) journal_note_damage(j, rc);
     int64_t now = (int64_t)(clock_us() / 1000000);
     if (missing) {
@@ -163,7 +163,7 @@ static void tell(struct journal *j, int rc, const char *missing) {
             fprintf(stderr,
                     "cohort: %s cannot be written (%s): new stored calls are refused, and those that run would begin "
                     "anew after a restart\n",
-                    j->path, sqlite3_errmsg(j->writing));
+                    j->path, why ? why : sqlite3_errmsg(j->writing));
         j->failing = 1;
         j->failed_s = now;
     } else if (j->failing && now - j->failed_s >= WELL_S) {
@@ -207,19 +207,55 @@ static int write_batch(struct journal *j, struct command *first) {
     return rc;
 }
 
+static int begin_again(struct journal *j, const struct command *c) {
+    struct begun_record r = {
+        .number = c->number, .begun = c->at_s, .head_len = c->first_len, .body_len = c->second_len};
+    snprintf(r.id, sizeof r.id, "%s", c->id);
+    snprintf(r.owner, sizeof r.owner, "%s", c->owner);
+    return journal_begun_add(j, &r, c->bytes, c->bytes + c->first_len);
+}
+
+/* The second copy of what was committed: 0, or -1 if it cannot be written. An end that it does not have is believed. */
+static int write_begun(struct journal *j, struct command *first) {
+    int failed = 0;
+    for (struct command *c = first; c; c = c->next) {
+        int code = 0;
+        if (c->code) continue;
+        if (c->kind == JOURNAL_BEGIN) code = begin_again(j, c);
+        if (c->kind == JOURNAL_REMOVE) code = journal_begun_erase(j, c->number);
+        if (c->kind == JOURNAL_END) journal_begun_ended(j, c->number, c->at_s, c->n, c->status);
+        if (code) failed = c->code = COHORT_E_IO;
+    }
+    return failed ? -1 : 0;
+}
+
+/* What is refused although its row was committed does not run at the next start. */
+static void take_back(struct journal *j, const struct command *first, int all) {
+    for (const struct command *c = first; c; c = c->next) {
+        if (c->kind != JOURNAL_BEGIN || (!c->code && !all)) continue;
+        if (number_step(j, REMOVE_STREAM, c->number, 0) == SQLITE_OK) j->purge = 1;
+        journal_begun_erase(j, c->number);
+    }
+}
+
 static void run_batch(struct journal *j, struct command *first) {
     uint64_t ended = 0, begun = 0, removed = 0;
     int rc = SQLITE_CANTOPEN;
-    const char *missing = journal_missing(j);
+    const char *missing = journal_missing(j), *why = NULL;
     if (!missing) {
         rc = write_batch(j, first);
+        if (write_begun(j, first) != 0) {
+            why = strerror(j->begun.error);
+            if (rc == SQLITE_OK) rc = SQLITE_FULL;
+        }
         missing = journal_missing(j); /* nothing is reported as written where nobody will look for it */
+        if (missing || why) take_back(j, first, missing != NULL);
     }
     if (missing) {
         rc = SQLITE_CANTOPEN;
         set_codes(first, COHORT_E_CLOSED);
     }
-    tell(j, rc, missing);
+    tell(j, rc, missing, why);
     for (struct command *c = first; c; c = c->next) {
         begun += c->kind == JOURNAL_BEGIN && !c->code;
         ended += c->kind == JOURNAL_END && !c->code;
@@ -244,6 +280,13 @@ static int purge_rows(struct journal *j, enum statement which, int64_t number, i
     return rc;
 }
 
+/* The second copy has forgotten it on the disk before the row goes: a power failure brings nothing back. */
+static int purge_row(struct journal *j, uint64_t number, int state) {
+    if (state != STREAM_REMOVED) return number_step(j, CLEAN_STREAM, number, 0);
+    if (journal_begun_erase(j, number) != 0 || journal_begun_sync(j) != 0) return SQLITE_IOERR;
+    return number_step(j, PURGE_STREAM, number, 0);
+}
+
 /* A slice of what nobody needs any more, so that a long stream's end delays nobody. */
 static void purge_slice(struct journal *j) {
     sqlite3_stmt *s = j->write[FIND_DIRTY];
@@ -256,8 +299,7 @@ static void purge_slice(struct journal *j) {
     rc = step(j, BEGIN_BATCH);
     if (rc == SQLITE_OK) rc = purge_rows(j, PURGE_NOTES, number, &some);
     if (rc == SQLITE_OK && !some && state == STREAM_REMOVED) rc = purge_rows(j, PURGE_EVENTS, number, &some);
-    if (rc == SQLITE_OK && !some)
-        rc = number_step(j, state == STREAM_REMOVED ? PURGE_STREAM : CLEAN_STREAM, (uint64_t)number, 0);
+    if (rc == SQLITE_OK && !some) rc = purge_row(j, (uint64_t)number, state);
     if (rc == SQLITE_OK) rc = step(j, COMMIT_BATCH);
     if (rc != SQLITE_OK && !sqlite3_get_autocommit(j->writing)) step(j, ROLLBACK_BATCH);
     written(j);
@@ -281,8 +323,13 @@ static uint64_t count_streams(struct journal *j) {
 }
 
 static void expire_with(struct journal *j, enum statement which, int64_t value) {
+    sqlite3_stmt *removed = j->write[FIND_REMOVED];
     sqlite3_bind_int64(j->write[which], 1, value);
-    if (step(j, which) == SQLITE_OK && sqlite3_changes(j->writing) > 0) j->purge = 1;
+    if (step(j, which) != SQLITE_OK || sqlite3_changes(j->writing) == 0) return;
+    j->purge = 1;
+    while (sqlite3_step(removed) == SQLITE_ROW) /* at once, since each on its own would be synchronised on its own */
+        journal_begun_erase(j, (uint64_t)sqlite3_column_int64(removed, 0));
+    sqlite3_reset(removed);
 }
 
 static void expire(struct journal *j) {
@@ -314,6 +361,7 @@ static int expire_bytes(struct journal *j) {
 /* Behind each batch: a file that is too large is made smaller before it grows on. */
 static void make_room(struct journal *j) {
     for (int i = 0; i < PURGE_SLICES && expire_bytes(j); i++) purge_slice(j);
+    journal_regain_tidy(j, 4);
 }
 
 /* ---- the thread ---- */
@@ -360,6 +408,8 @@ static void rest(struct journal *j) {
     j->unrested = rc == SQLITE_BUSY;
     j->written_us = clock_us();
     journal_note_damage(j, rc);
+    journal_begun_sync(j);
+    journal_regain_tidy(j, 2);
 }
 
 /* With nothing to write: a slice of tidying, or sleep. */
@@ -422,6 +472,7 @@ static struct command *command_new(enum journal_kind kind, uint64_t number, cons
     struct command *c = mem_alloc(size, 1);
     if (!c) return NULL;
     *c = (struct command){.kind = kind, .number = number, .first_len = first_len, .second_len = second_len};
+    c->at_s = (int64_t)time(NULL);
     c->has_blob = first != NULL;
     if (first_len) memcpy(c->bytes, first, first_len);
     if (second_len) memcpy(c->bytes + first_len, second, second_len);
@@ -564,12 +615,13 @@ int journal_open(const struct journal_options *options, struct journal **out, co
     list_init(&j->queue);
     list_init(&j->results);
     j->options = *options;
-    j->lock_fd = -1;
+    j->lock_fd = j->begun.fd = -1;
     j->purge = 1;
     j->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int code = j->fd < 0 ? err_set(err, COHORT_E_IO, NULL, "no descriptor for the journal") : journal_db_open(j, err);
     if (!code) {
-        j->next_number = count_streams(j) + 1;
+        uint64_t highest = count_streams(j);
+        j->next_number = (highest > j->begun.highest ? highest : j->begun.highest) + 1;
         j->options.dir = NULL;
         j->started = pthread_create(&j->thread, NULL, writer, j) == 0;
         if (!j->started) code = err_set(err, COHORT_E_MEMORY, NULL, "cannot start the journal's thread");

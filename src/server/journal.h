@@ -1,7 +1,8 @@
 /* The journal: streams of numbered events that survive the process. Knows nothing of what they say.
  *
- *   DIR/journal.db     SQLite, WAL, synchronous FULL
- *   DIR/journal.lock   held (flock) as long as the journal is open
+ *   DIR/journal.db      SQLite, WAL, synchronous FULL
+ *   DIR/journal.begun   what was begun once more, each stream with a checksum (journal_begun.c)
+ *   DIR/journal.lock    held (flock) as long as the journal is open
  *
  * A stream has an id, an owner, a head and a body, all opaque; events, numbered from 1, for whoever follows it; and
  * notes, numbered from 1, for whoever has to make its further events after a crash. It runs until it is ended: then it
@@ -11,7 +12,9 @@
  * Commands are queued by one thread and written by the journal's own, many in one transaction: what was reported as
  * written is on the disk, and commands are written in the order in which they came. A failed write is reported, told on
  * stderr once, and tried anew with the next command. So is one that the next start would not find, because the folder
- * was moved or a file of it replaced. Every blob has a checksum: a flipped bit is found when it is read. */
+ * was moved or a file of it replaced. Every blob has a checksum: a flipped bit is found when it is read. A stream that
+ * was reported as begun is found again whatever single bit or sector of the files is damaged: with its events, or
+ * without them as one that runs. One that was reported as removed is not. */
 #ifndef SERVER_JOURNAL_H
 #define SERVER_JOURNAL_H
 
@@ -26,6 +29,7 @@ enum {
     JOURNAL_ID_MAX = 63,             /* bytes */
     JOURNAL_OWNER_MAX = 63,          /* bytes */
     JOURNAL_STREAMS_MAX = 10000,     /* ended ones that are kept */
+    JOURNAL_TRIES_MAX = 20,          /* more are none of ours */
     JOURNAL_RUNNING_MAX = 100000,    /* others: no more are begun */
     JOURNAL_COMMIT_MS = 10,          /* what is not urgent waits so long for company, */
     JOURNAL_REST_MS = 500,           /* without a write: what SQLite keeps in front of the file is moved into it */
@@ -130,6 +134,8 @@ struct journal_counts {
     uint64_t commits, failures;     /* so far */
     uint64_t refused;               /* commands that found the queue full */
     uint64_t lost_frames;           /* pages that were written last before the start and are lost by damage */
+    uint64_t regained;              /* streams that the file had lost, or damaged, at the start */
+    uint64_t damaged_places;        /* of journal.begun, met so far */
 };
 void journal_get_counts(struct journal *j, struct journal_counts *out);
 

@@ -46,6 +46,7 @@ const char *const journal_write_sql[WRITE_STATEMENTS] = {
     [CUT_NOTES] = "DELETE FROM notes WHERE stream = ?1 AND n > ?2",
     [REMOVE_STREAM] = "UPDATE streams SET state = 2, dirty = 1 WHERE number = ?1",
     [FIND_DIRTY] = "SELECT number, state FROM streams WHERE dirty = 1 LIMIT 1",
+    [FIND_REMOVED] = "SELECT number FROM streams WHERE dirty = 1 AND state = 2",
     [PURGE_NOTES] = "DELETE FROM notes WHERE stream = ?1 AND n < (SELECT min(n) FROM notes WHERE stream = ?1) + ?2",
     [PURGE_EVENTS] = "DELETE FROM events WHERE stream = ?1 AND n < (SELECT min(n) FROM events WHERE stream = ?1) + ?2",
     [PURGE_STREAM] = "DELETE FROM streams WHERE number = ?1",
@@ -126,7 +127,7 @@ static int number_of(sqlite3 *db, const char *sql, int64_t *out) {
 }
 
 /* "ok", or what is wrong: both SQLITE_OK to SQLite. */
-static int check(sqlite3 *db, const char *pragma) {
+int journal_check(sqlite3 *db, const char *pragma) {
     sqlite3_stmt *statement = NULL;
     int rc = sqlite3_prepare_v2(db, pragma, -1, &statement, NULL);
     if (rc == SQLITE_OK) rc = sqlite3_step(statement);
@@ -167,15 +168,21 @@ static int compare_schema(sqlite3 *db, int *entries) {
     return rc == SQLITE_DONE ? SQLITE_OK : rc == SQLITE_ROW ? SQLITE_CORRUPT : rc;
 }
 
+/* One bit from ours, and the second copy is ours. */
+static int is_flipped(const struct journal *j, int64_t version) {
+    uint64_t bits = (uint64_t)version ^ JOURNAL_FORMAT;
+    return (bits & (bits - 1)) == 0 && j->begun.format == JOURNAL_FORMAT;
+}
+
 /* What the file is. *newer: its format, if this program does not know it. */
-static int recognise(const struct journal *j, int64_t *newer) {
+static int recognise(struct journal *j, int64_t *newer) {
     sqlite3 *db = j->writing;
     int64_t application = 0, version = 0, pages = 0;
     int entries = 0;
     int rc = number_of(db, "PRAGMA application_id", &application);
     if (rc == SQLITE_OK) rc = number_of(db, "PRAGMA user_version", &version);
     if (rc == SQLITE_OK) rc = number_of(db, "PRAGMA page_count", &pages);
-    if (rc == SQLITE_OK && application == APPLICATION && version > JOURNAL_FORMAT) {
+    if (rc == SQLITE_OK && application == APPLICATION && version > JOURNAL_FORMAT && !is_flipped(j, version)) {
         *newer = version;
         return SQLITE_OK;
     }
@@ -183,9 +190,11 @@ static int recognise(const struct journal *j, int64_t *newer) {
     if (rc != SQLITE_OK) return rc;
     if (entries == 0 && application == 0 && version == 0) return create(db);
     if (entries != SCHEMA_ENTRIES || application != APPLICATION || version != JOURNAL_FORMAT) return SQLITE_NOTADB;
+    j->checked = 1;
     /* Without its last pages the file may be of two times at once. */
-    if (j->counts.lost_frames) return check(db, "PRAGMA integrity_check(1)");
-    return pages > JOURNAL_CHECKED_MAX / 4096 ? SQLITE_OK : check(db, "PRAGMA quick_check(1)");
+    if (j->counts.lost_frames) return journal_check(db, "PRAGMA integrity_check(1)");
+    j->checked = pages <= JOURNAL_CHECKED_MAX / 4096;
+    return j->checked ? journal_check(db, "PRAGMA quick_check(1)") : SQLITE_OK;
 }
 
 /* Nothing that a file might bring along is run. */
@@ -273,8 +282,10 @@ static int move_aside(struct journal *j, cohort_error *err) {
     }
     mark_path(j, from);
     unlink(from);
-    fprintf(stderr, "cohort: %s is damaged; it was moved to %s.damaged-%lld, and a new one is begun\n", j->path,
-            j->path, now);
+    fprintf(stderr,
+            "cohort: %s is damaged; it was moved to %s.damaged-%lld, and a new one is begun from "
+            "journal.begun\n",
+            j->path, j->path, now);
     return 0;
 }
 
@@ -285,14 +296,23 @@ static int was_marked(const struct journal *j) {
     return access(path, F_OK) == 0;
 }
 
+/* A file that could be opened for writing and says that it must not be written, or has a format that SQLite does not
+ * know, has a damaged header. */
+static int open_whole(struct journal *j, int64_t *newer) {
+    int rc = open_writing(j, newer);
+    if (rc == SQLITE_READONLY || rc == SQLITE_ERROR) return SQLITE_CORRUPT;
+    return rc == SQLITE_OK && !*newer ? journal_regain(j) : rc;
+}
+
 static int open_file(struct journal *j, int64_t *newer, int *rc, cohort_error *err) {
     int code = journal_make_files(j, err);
+    if (!code) code = journal_begun_open(j, err);
     if (!code && !was_marked(j)) journal_look_at_wal(j);
-    *rc = code || was_marked(j) ? SQLITE_CORRUPT : open_writing(j, newer);
+    *rc = code || was_marked(j) ? SQLITE_CORRUPT : open_whole(j, newer);
     if (code || !is_damage(*rc)) return code;
     close_connections(j);
     if ((code = move_aside(j, err)) != 0 || (code = journal_make_files(j, err)) != 0) return code;
-    *rc = open_writing(j, newer);
+    *rc = open_whole(j, newer);
     return 0;
 }
 
@@ -318,5 +338,6 @@ int journal_db_open(struct journal *j, cohort_error *err) {
 
 void journal_db_close(struct journal *j) {
     close_connections(j);
+    journal_begun_close(j);
     journal_unlock(&j->lock_fd);
 }

@@ -14,14 +14,13 @@
 #include "base/err.h"
 #include "server/journal_internal.h"
 
-static const char *const names[] = {"journal.lock", "journal.db", "journal.db-wal", "journal.db-shm",
-                                    "journal.db-journal" /* SQLite looks for it, and it never is there */};
+static const char *const names[] = {
+    "journal.lock",   "journal.db",    "journal.db-wal",
+    "journal.db-shm", "journal.begun", "journal.db-journal" /* SQLite looks for it, and it never is there */};
 enum { NAMES = sizeof names / sizeof names[0] };
 _Static_assert(JOURNAL_FILES == NAMES - 1, "all but the last stay open");
 
-/* Opens a plain file and nothing else; never waits, as opening a pipe would. `flags`: O_CREAT or 0. -1 and errno ENOENT
- * without a word if it is not there. */
-static int open_plain(const char *path, int flags, cohort_error *err) {
+int journal_open_plain(const char *path, int flags, cohort_error *err) {
     struct stat is = {0};
     int fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | flags, 0600);
     int why = fd < 0 ? errno : fstat(fd, &is) != 0 ? errno : 0;
@@ -48,7 +47,7 @@ int journal_lock(const char *dir, int *fd, cohort_error *err) {
                        strerror(errno));
     if (snprintf(path, sizeof path, "%s/%s", dir, names[0]) >= (int)sizeof path)
         return err_set(err, COHORT_E_ARGUMENT, "state-dir", "the path of the state directory is too long");
-    *fd = open_plain(path, O_CREAT, err);
+    *fd = journal_open_plain(path, O_CREAT, err);
     if (*fd < 0) return COHORT_E_IO;
     if (flock(*fd, LOCK_EX | LOCK_NB) == 0) return 0;
     int busy = errno == EWOULDBLOCK;
@@ -72,7 +71,7 @@ int journal_make_files(const struct journal *j, cohort_error *err) {
     for (int i = 1; i < NAMES; i++) {
         char path[JOURNAL_PATH_MAX];
         path_of(j, i, path);
-        int fd = open_plain(path, i == 1 ? O_CREAT : 0, err);
+        int fd = journal_open_plain(path, i == 1 ? O_CREAT : 0, err);
         if (fd < 0 && errno != ENOENT) return COHORT_E_IO;
         if (fd >= 0) close(fd);
     }
@@ -94,6 +93,12 @@ int journal_note_files(struct journal *j, cohort_error *err) {
         if (look(j, i, &j->files[i]) != 0)
             return err_set(err, COHORT_E_IO, "state-dir", "%.200s: %s is gone: %s", j->path, names[i], strerror(errno));
     return 0;
+}
+
+int journal_note_file(struct journal *j, const char *name) {
+    for (int i = 0; i < JOURNAL_FILES; i++)
+        if (strcmp(names[i], name) == 0) return look(j, i, &j->files[i]);
+    return -1;
 }
 
 const char *journal_missing(const struct journal *j) {

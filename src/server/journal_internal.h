@@ -1,5 +1,5 @@
 /* What the journal's files share: the object, its two connections, the queue. journal_db.c opens, journal.c writes on
- * the thread, journal_read.c reads. */
+ * the thread, journal_read.c reads; journal_begun.c has the second copy, journal_regain.c brings the two together. */
 #ifndef SERVER_JOURNAL_INTERNAL_H
 #define SERVER_JOURNAL_INTERNAL_H
 
@@ -13,6 +13,7 @@ struct command {
     struct command *next;
     enum journal_kind kind;
     int urgent, status, code;
+    int64_t at_s;                 /* when a stream was begun, or ended: seconds of the epoch */
     uint64_t number, n, events;   /* events: of a cut */
     size_t first_len, second_len; /* begin: head and body; else the blob, and nothing */
     int has_blob;
@@ -35,6 +36,7 @@ enum statement {
     CUT_NOTES,
     REMOVE_STREAM,
     FIND_DIRTY,
+    FIND_REMOVED,
     PURGE_NOTES,
     PURGE_EVENTS,
     PURGE_STREAM,
@@ -60,11 +62,39 @@ enum read_statement {
     READ_STATEMENTS
 };
 
-enum { JOURNAL_PATH_MAX = 4096, JOURNAL_FILES = 4 /* the lock, and those that SQLite keeps open */ };
+enum { JOURNAL_PATH_MAX = 4096, JOURNAL_FILES = 5 /* that stay open */ };
 
 struct journal_file {
     dev_t device;
     ino_t inode;
+};
+
+/* In journal.begun, as it is in the file. */
+struct begun_record {
+    uint64_t magic;
+    int32_t state, status; /* a row's; status, ended and events: of one that has ended */
+    uint64_t number;
+    int64_t begun, ended;
+    uint64_t events, head_len, body_len;
+    uint8_t payload_sum[16];
+    char id[JOURNAL_ID_MAX + 1], owner[JOURNAL_OWNER_MAX + 1];
+    uint8_t unused[32], sum[16];
+};
+
+struct begun_entry {
+    uint64_t number, at, bytes; /* bytes: 0 if it was erased */
+};
+
+struct begun {
+    int fd, error; /* errno of the last write that failed */
+    uint64_t seed, format;
+    uint64_t size, live; /* bytes of the file, and of the records in it that live */
+    uint64_t due;        /* it is not written anew below this size: it failed */
+    struct buf index;    /* struct begun_entry, by number */
+    size_t erased;       /* entries */
+    uint64_t highest;    /* number of a stream */
+    uint64_t damaged;    /* places that were met and do not hold */
+    int unsynced;
 };
 
 struct journal {
@@ -89,9 +119,11 @@ struct journal {
     struct journal_counts counts;
     int fd;
     int started;
+    int checked; /* the file was small enough to be read whole when it was opened */
     pthread_t thread;
 
     /* the thread's */
+    struct begun begun;   /* the opener's, before it runs */
     int failing;          /* told on stderr, and not over yet */
     int gone;             /* the same of a folder that is not the one that was opened */
     int64_t failed_s;     /* the last write that did */
@@ -110,9 +142,14 @@ int journal_db_open(struct journal *j, cohort_error *err);
 void journal_db_close(struct journal *j);
 
 /* ---- journal_folder.c ---- */
+/* Opens a plain file and nothing else; never waits, as opening a pipe would. `flags`: O_CREAT or 0. -1 and errno ENOENT
+ * without a word if it is not there. */
+int journal_open_plain(const char *path, int flags, cohort_error *err);
 /* Makes the file if it is not there, and refuses what is no plain file: also what SQLite keeps beside it. */
 int journal_make_files(const struct journal *j, cohort_error *err);
 int journal_note_files(struct journal *j, cohort_error *err);
+/* The same of one that the journal has replaced by itself. */
+int journal_note_file(struct journal *j, const char *name);
 /* NULL, or the name that does not mean the file any more that is open. */
 const char *journal_missing(const struct journal *j);
 
@@ -121,9 +158,36 @@ const char *journal_missing(const struct journal *j);
  * Before SQLite opens the file. */
 void journal_look_at_wal(struct journal *j);
 
+/* ---- journal_begun.c: 0, or COHORT_E_IO and begun.error ---- */
+int journal_begun_open(struct journal *j, cohort_error *err);
+void journal_begun_close(struct journal *j);
+/* Every record that holds. `each` may change its head, which is written then; `payload`: head and body, NULL of one
+ * that was removed. Another value than 0 ends it. */
+typedef int (*journal_begun_each_fn)(void *user, struct begun_record *r, const char *payload);
+int journal_begun_each(struct journal *j, journal_begun_each_fn each, void *user);
+/* `r`: all but magic and sums. In the order of the numbers, or journal_begun_sort comes behind it. */
+int journal_begun_add(struct journal *j, struct begun_record *r, const char *head, const char *body);
+void journal_begun_sort(struct journal *j);
+int journal_begun_has(const struct journal *j, uint64_t number);
+void journal_begun_ended(struct journal *j, uint64_t number, int64_t ended, uint64_t events, int status);
+int journal_begun_erase(struct journal *j, uint64_t number);
+int journal_begun_sync(struct journal *j);
+/* Most of it is of streams that are forgotten: `times` of what lives. */
+int journal_begun_is_due(const struct journal *j, unsigned times);
+/* `keep`: the old one stays as journal.begun.damaged. */
+int journal_begun_rewrite(struct journal *j, int keep);
+
+/* ---- journal_regain.c ---- */
+/* Brings the rows and the second copy together when the journal is opened. SQLite's code: of damage. */
+int journal_regain(struct journal *j);
+/* Writes the second copy anew, if that is due. */
+void journal_regain_tidy(struct journal *j, unsigned times);
+
 /* ---- journal_db.c ---- */
 /* Moves what SQLite keeps in front of the file into it. SQLite's code; SQLITE_BUSY if somebody reads. */
 int journal_db_rest(struct journal *j);
+/* SQLITE_OK: the check that this pragma is finds nothing. */
+int journal_check(sqlite3 *db, const char *pragma);
 /* 1: another process's or the disk's doing: whatever is tried next fails, too. */
 int journal_is_disk_error(int sqlite_code);
 /* 1 if the code says so: the next opening sets the file aside. Any thread. */

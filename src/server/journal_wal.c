@@ -140,7 +140,7 @@ void journal_look_at_wal(struct journal *j) {
         int kept = copy(&w, aside) == 0;
         fprintf(stderr,
                 "cohort: %s is damaged at page %llu of what was written last: %llu pages (%llu bytes) from there on "
-                "cannot be read, and stored calls may be lost with them%s%s\n",
+                "cannot be read; calls that were stored there are taken from journal.begun and made again%s%s\n",
                 path, (unsigned long long)w.bad_from, (unsigned long long)w.lost,
                 (unsigned long long)(w.lost * (FRAME_HEAD + (uint64_t)w.page)),
                 kept ? "; a copy is in " : "; it cannot be copied", kept ? aside : "");

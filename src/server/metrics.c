@@ -196,6 +196,12 @@ static int stored(struct server *server, struct buf *out) {
     if (!rc)
         rc = counter(out, "journal_lost_pages_total",
                      "Pages of the journal, written last before the start, that are lost by damage.", m.lost_frames);
+    if (!rc)
+        rc = counter(out, "journal_regained_calls_total",
+                     "Stored calls that the journal had lost or damaged before the start, and that go on.", m.regained);
+    if (!rc)
+        rc = counter(out, "journal_damaged_places_total", "Places of the journal's second copy that were damaged.",
+                     m.damaged_places);
     return rc;
 }
 

@@ -239,7 +239,6 @@ static void read_call(struct pool_job *job) {
     struct stored *s = load->s;
     struct journal *journal = s->server->journal;
     struct buf body = {0};
-    json_error_t why;
     if (stored_fault_passes(s->verdict.code)) { /* it was not read well: its head comes first */
         s->verdict = (cohort_error){0};
         load->again = 1;
@@ -253,8 +252,8 @@ static void read_call(struct pool_job *job) {
     if (!rc) rc = journal_notes(journal, s->number, 1, add_note, load, &s->verdict);
     if (rc > 0) rc = 0;
     if (!rc) {
-        load->body = json_loadb(body.data ? body.data : "", body.len, FIELDS_JSON_FLAGS, &why);
-        if (!load->body) rc = code_of(&why);
+        rc = fields_json(body.data, body.len, &load->body, NULL);
+        if (rc == COHORT_E_ARGUMENT) rc = COHORT_E_FILE;
     }
     buf_free(&body);
     buf_free(&load->note);

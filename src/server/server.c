@@ -430,7 +430,8 @@ int server_open(const struct server_options *options, struct server **out, cohor
     evhttp_set_max_headers_size(server->http, SERVER_HEADERS_MAX);
     evhttp_set_timeout(server->http, SERVER_IDLE_S);
     evhttp_set_allowed_methods(server->http, EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_HEAD | EVHTTP_REQ_PUT |
-                                                 EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS | EVHTTP_REQ_PATCH);
+                                                 EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS | EVHTTP_REQ_PATCH |
+                                                 EVHTTP_REQ_TRACE);
     evhttp_set_gencb(server->http, on_request, server);
     rc = open_journal(server, err);
     if (!rc) rc = listen_on(server, err);

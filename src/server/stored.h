@@ -32,10 +32,10 @@ enum {
     STORED_LOG_KEEP = 256 << 10, /* bytes of written events that stay in memory for readers */
     STORED_AHEAD = 64 << 10, /* bytes of notes of a choice whose turn has not come: no more are taken, so it pauses */
     STORED_READERS_MAX = 16, /* of one stream */
-    STORED_ALL_READERS_MAX = 4096, /* of these each tenant has an equal share, at least one stream's */
-    STORED_LOADING_MAX = 4,        /* recovered calls that are read from the journal at one time */
-    STORED_TRIES_MAX = 20,         /* starts that a call is taken up again in, without a step ahead */
-    STORED_COMMIT_S = 20,          /* a disk that takes longer for a commit counts as failed */
+    STORED_ALL_READERS_MAX = 4096,        /* of these each tenant has an equal share, at least one stream's */
+    STORED_LOADING_MAX = 4,               /* recovered calls that are read from the journal at one time */
+    STORED_TRIES_MAX = JOURNAL_TRIES_MAX, /* starts that a call is taken up again in, without a step ahead */
+    STORED_COMMIT_S = 20,                 /* a disk that takes longer for a commit counts as failed */
     STORED_BUCKETS = 1024,
     STORED_TOLD = 256, /* ends of broken streams of which is known that they were told */
     /* A bit beside the status of a call that failed after it was taken up again: nobody knows how many events its

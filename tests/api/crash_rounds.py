@@ -202,7 +202,7 @@ def play(party, directory, args, flags, rng):
         server.stop(signal.SIGKILL)
         if party.different:
             break
-        if kill % 20 == 19:
+        if kill % 20 == 18:  # 19 is one of those that end a start
             print(f"{kill + 1} kills, {party.equal} answers equal", flush=True)
     party.over = True
     server = Server(*flags)

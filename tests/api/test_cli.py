@@ -78,8 +78,11 @@ def test_bench_lines():
 def test_perplexity(tmp_path):
     text = tmp_path / "text"
     text.write_text("The quick brown fox jumps over the lazy dog. " * 40)
-    last = cohort("perplexity", "-m", MODEL, "-f", text, "-c", 64).splitlines()[-1]
-    assert last.startswith("PPL = ") and math.isfinite(float(last[6:]))
+    last = cohort("perplexity", "-m", MODEL, "-f", text, "-c", 64).splitlines()[-1].split()
+    assert last[:2] == ["PPL", "="] and last[3] == "+/-" and math.isfinite(float(last[2])) and float(last[4]) > 0
+    said = json.loads(cohort("perplexity", "-m", MODEL, "-f", text, "-c", 64, "-j"))
+    assert len(said["nll"]) == said["windows"] > 2 and said["tokens"] == 32 * said["windows"] - said["windows"]
+    assert math.isclose(math.exp(sum(said["nll"]) / said["tokens"]), said["ppl"], rel_tol=1e-6)
 
 
 def test_cache(tmp_path):

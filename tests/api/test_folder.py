@@ -1,6 +1,7 @@
 """The state directory from outside: who may have it, what is put in the place of its files, and what happens when it is taken away."""
 import json
 import os
+import random
 import resource
 import shutil
 
@@ -12,7 +13,7 @@ import time
 import pytest
 
 from conftest import BINARY, MODEL, SLOW, Server
-from test_stored import GREEDY, check_whole, crash, follow, post_stream, stored  # noqa: F401
+from test_stored import GREEDY, check_whole, crash, datas, follow, post_stream, stored  # noqa: F401
 
 STORED = {**GREEDY, "store": True}
 
@@ -54,7 +55,7 @@ def replace_file(name):
 
 
 @pytest.mark.parametrize("take", [rename_folder, another_folder, rename_file("journal.db"), rename_file("journal.lock"), rename_file("journal.db-wal"),
-                                  replace_file("journal.db"), replace_file("journal.lock")])
+                                  rename_file("journal.begun"), replace_file("journal.db"), replace_file("journal.lock"), replace_file("journal.begun")])
 def test_nothing_is_acknowledged_that_the_next_start_would_not_find(start, tmp_path, crash, take):
     folder = tmp_path / "state"
     server = stored(start, folder)
@@ -125,7 +126,7 @@ def put_link(path):
     path.symlink_to(path.with_name("target"))
 
 
-FILES = ["journal.lock", "journal.db", "journal.db-wal", "journal.db-shm", "journal.db-journal", "lock"]
+FILES = ["journal.lock", "journal.db", "journal.db-wal", "journal.db-shm", "journal.db-journal", "journal.begun", "lock"]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -164,11 +165,11 @@ def commits(wal):
 
 
 @pytest.mark.parametrize("where", ["head", "salt", "frame", "sum", "page"])
-def test_what_a_flipped_bit_takes_along_is_told(start, tmp_path, crash, where):
+def test_a_flipped_bit_in_front_of_the_file_is_told_and_takes_no_call_along(start, tmp_path, crash, where):
     file = tmp_path / "journal.db-wal"
     for _ in range(5):  # a pause on a busy machine leaves nothing there
         server = stored(start, tmp_path)
-        streams = [post_stream(server, GREEDY)[0] for _ in range(4)]
+        streams = [post_stream(server, GREEDY) for _ in range(4)]
         crash(server)
         wal = bytearray(file.read_bytes())
         ends = commits(wal)
@@ -184,12 +185,41 @@ def test_what_a_flipped_bit_takes_along_is_told(start, tmp_path, crash, where):
     assert len(told) == 1 and f"{lost} pages ({lost * FRAME} bytes)" in told[0], server.lines
     assert server.metric("cohort_journal_lost_pages_total") == lost
     assert (tmp_path / "journal.db-wal.damaged").read_bytes() == wal
-    assert server.get("/v1/streams/" + streams[-1]).status_code == 404
-    stream, events = post_stream(server, GREEDY)
-    check_whole(events)
+    assert server.metric("cohort_journal_regained_calls_total") > 0 and len(lines_with(server, "are taken from journal.begun")) == 2, server.lines
+    streams.append(post_stream(server, GREEDY))
+    check_whole(streams[-1][1])
+    assert [follow(server, stream) for stream, _ in streams] == [events for _, events in streams]
     crash(server)
     server = stored(start, tmp_path)  # and it is told once
-    assert not lines_with(server, "is damaged") and follow(server, stream) == events
+    assert not lines_with(server, "is damaged") and server.metric("cohort_journal_regained_calls_total") == 0
+    assert [follow(server, stream) for stream, _ in streams] == [events for _, events in streams]
+
+
+@pytest.mark.parametrize("name", ["journal.db", "journal.db-wal", "journal.begun"])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_flipped_bit_loses_a_call(start, tmp_path, crash, name, seed):
+    rng = random.Random(seed)
+    runs = {**GREEDY, "n": 2, "max_tokens": 200, "temperature": 1.0, "seed": seed}
+    server = stored(start, tmp_path, *SLOW)
+    ended = [post_stream(server, GREEDY) for _ in range(3)]
+    forgotten = [post_stream(server, GREEDY)[0] for _ in range(2)]
+    assert all(server.delete(stream).status_code == 200 for stream in forgotten)
+    while name == "journal.db" and (tmp_path / "journal.db-wal").stat().st_size:
+        time.sleep(0.05)
+    running = [post_stream(server, runs, stop_after=6) for _ in range(2)]
+    crash(server)
+    data = bytearray((tmp_path / name).read_bytes())
+    at = rng.randrange(len(data)) if seed else 100  # of journal.db and journal.begun this is in the head
+    data[at] ^= 1 << rng.randrange(8)
+    (tmp_path / name).write_bytes(data)
+    server = stored(start, tmp_path)
+    assert [follow(server, stream) for stream, _ in ended] == [events for _, events in ended]
+    assert all(server.get("/v1/streams/" + stream).status_code == 404 for stream in forgotten)
+    expected = datas(post_stream(server, runs)[1])
+    for stream, head in running:
+        events = head + follow(server, stream, len(head))
+        check_whole(events)
+        assert datas(events) == expected and follow(server, stream) == events
 
 
 def test_a_kill_is_no_damage(start, tmp_path, crash):
@@ -244,6 +274,7 @@ def test_without_keys_it_is_still_there(start, tmp_path, crash, before):
     time.sleep(0.1)
     crash(server)
     if before:  # as earlier versions wrote it
+        (tmp_path / "journal.begun").unlink()
         with sqlite3.connect(tmp_path / "journal.db") as db:
             db.execute("UPDATE streams SET owner = 'default'")
     server = stored(start, tmp_path)

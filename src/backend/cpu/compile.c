@@ -217,6 +217,11 @@ static int acts_alloc(struct backend_program *p, cohort_error *err) {
     return 0;
 }
 
+static uint32_t logits_rows(const struct backend_program *p, uint32_t outputs) {
+    if (outputs > p->outputs_max) outputs = p->outputs_max;
+    return outputs < BACKEND_LOGIT_TILE ? outputs : BACKEND_LOGIT_TILE;
+}
+
 static int scratch_alloc(struct backend_program *p, cohort_error *err) {
     uint32_t floats = p->vocab; /* the consumer's */
     for (uint32_t i = 0; i < p->n_phases; i++) {
@@ -229,7 +234,7 @@ static int scratch_alloc(struct backend_program *p, cohort_error *err) {
     p->scratch_stride = row_stride(floats);
     p->scratch = rows_alloc(p, team_threads(p->backend->team), p->scratch_stride);
     p->logits_stride = row_stride(p->vocab);
-    uint32_t rows = p->outputs_max < BACKEND_LOGIT_TILE ? p->outputs_max : BACKEND_LOGIT_TILE;
+    uint32_t rows = logits_rows(p, p->outputs_max);
     p->logits = rows_alloc(p, rows, p->logits_stride);
     p->peaks_stride = row_stride(logits_spans(p->vocab));
     p->peaks = rows_alloc(p, rows, p->peaks_stride);
@@ -273,11 +278,28 @@ static int prepare(struct backend *b, const struct program *program, uint32_t to
     return code;
 }
 
+/* Of the file: embedding tables that are not the head too, of which batches read rows. */
+static uint64_t tables_bytes(const struct backend_program *p, const struct program *program) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < program->n_ops; i++) {
+        int32_t tensor = program->ops[i].tensor;
+        if (program->ops[i].kind != OP_EMBED || !p->tensors[tensor].mapped) continue;
+        if (!p->weights[p->weights[tensor].same_as].packed.groups) bytes += p->tensors[tensor].bytes;
+    }
+    return bytes;
+}
+
 int backend_measure(struct backend *b, const struct program *program, uint32_t tokens_max, uint32_t items_max,
                     uint32_t outputs_max, struct backend_needs *out, cohort_error *err) {
     struct backend_program *p = NULL;
     int code = prepare(b, program, tokens_max, items_max, outputs_max, &p, err);
-    if (!code) *out = (struct backend_needs){.weights = p->packed_bytes, .work = p->work_bytes};
+    if (!code) {
+        uint64_t row = (p->logits_stride + p->peaks_stride) * sizeof(float);
+        out->weights = p->packed_bytes;
+        out->tables = tables_bytes(p, program);
+        out->scoring = (logits_rows(p, outputs_max) - logits_rows(p, items_max)) * row;
+        out->work = p->work_bytes - out->scoring;
+    }
     backend_program_free(p);
     return code;
 }
