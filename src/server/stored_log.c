@@ -367,7 +367,11 @@ int stored_resume(struct stored *s, const struct choice *choice, cohort_request 
         bytes = note_length(lane->queue.data + at, lane->queue.len - at);
         if (note_read(lane->queue.data + at, bytes, &index, &event) != 0) break;
         if (event.type == COHORT_EVENT_TOKEN)
-            lane->resume[n++] = (cohort_saved_token){event.token, event.logprob, event.top_n, event.top};
+            lane->resume[n++] = (cohort_saved_token){.token = event.token,
+                                                     .logprob = event.logprob,
+                                                     .sampler_state = event.sampler_state,
+                                                     .top_n = event.top_n,
+                                                     .top = event.top};
     }
     request->resume = lane->resume;
     request->resume_n = n;

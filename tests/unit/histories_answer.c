@@ -24,7 +24,7 @@ static void keep_token(struct answer *a, const cohort_event *e) {
         if (!top) abort();
         memcpy(top, e->top, e->top_n * sizeof(top[0]));
     }
-    a->tokens[a->tokens_n++] = (cohort_saved_token){e->token, e->logprob, e->top_n, top};
+    a->tokens[a->tokens_n++] = (cohort_saved_token){e->token, e->logprob, e->sampler_state, e->top_n, top};
 }
 
 static void take(struct answer *a, const cohort_event *e) {
