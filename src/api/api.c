@@ -24,6 +24,7 @@ static const struct route routes[] = {
     {"/v1/models/*", EVHTTP_REQ_GET, 0, 0, 1, models_one, NULL, 0},
     {"/v1/completions", EVHTTP_REQ_POST, 0, 0, 0, generate_completions, NULL, 0},
     {"/v1/chat/completions", EVHTTP_REQ_POST, 0, 0, 0, generate_chat, NULL, 0},
+    {"/models", EVHTTP_REQ_GET, 0, 0, 1, models_list, &error_shape_llama, 0}, /* as llama-server has it, too */
     {"/completion", EVHTTP_REQ_POST, 0, 0, 0, generate_llama, &error_shape_llama, 0},
     {"/completions", EVHTTP_REQ_POST, 0, 0, 0, generate_llama, &error_shape_llama, 0},
     {"/infill", EVHTTP_REQ_POST, 0, 0, 0, generate_infill, &error_shape_llama, 0},

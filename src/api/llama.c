@@ -80,7 +80,7 @@ static int add_prompt(struct call *call, const json_t *value, const char *field,
     prompt->special = own->special;
     if (json_is_object(value)) {
         const json_t *media = field_present(value, "multimodal_data");
-        if (media && json_array_size(media))
+        if (media && !(json_is_array(media) && json_array_size(media) == 0))
             return err_set(err, COHORT_E_UNSUPPORTED, "prompt", "%s has multimodal_data, and the model reads text only",
                            field);
         value = json_object_get(value, "prompt_string");
