@@ -19,6 +19,7 @@
 
 #include "api/llama.h"
 #include "api/routes.h"
+#include "api/sampling.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "server/fields.h"
@@ -147,7 +148,8 @@ static int add_all(struct infill *f, const json_t *body) {
 static int prepare(struct call *call, cohort_error *err) {
     struct infill f = {.model = server_model(call->server), .err = err};
     cohort_model_get_info(f.model, &f.info);
-    int rc = add_all(&f, call->body);
+    int rc = sampling_prepare(call, err);
+    if (!rc) rc = add_all(&f, call->body);
     if (!rc) rc = llama_take_ids(&f.ids, &call->prompts[0], err);
     buf_free(&f.ids);
     return rc;

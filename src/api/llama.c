@@ -16,6 +16,7 @@
 #include "api/openai.h"
 #include "api/params.h"
 #include "api/routes.h"
+#include "api/sampling.h"
 #include "base/err.h"
 #include "base/mem.h"
 
@@ -117,7 +118,7 @@ static int is_several(const json_t *prompt) {
 static int prepare(struct call *call, cohort_error *err) {
     const struct llama_own *own = call->own;
     const json_t *prompt = json_object_get(call->body, "prompt");
-    int rc = 0, flags = COHORT_TOKENIZE_BOS | (own->special ? COHORT_TOKENIZE_SPECIAL : 0);
+    int rc = sampling_prepare(call, err), flags = COHORT_TOKENIZE_BOS | (own->special ? COHORT_TOKENIZE_SPECIAL : 0);
     for (size_t i = 0; i < call->prompts_n && !rc; i++) {
         const json_t *value = is_several(prompt) ? json_array_get(prompt, i) : prompt;
         if (!is_mixed(value)) continue;

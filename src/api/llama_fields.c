@@ -1,7 +1,8 @@
 /* The fields of llama-server's generating endpoints (llama.h). Loop thread.
  *
  * Names and defaults are llama-server's: temperature 0.8, top_k 40, top_p 0.95, min_p 0.05, repeat_penalty 1 over 64
- * tokens, n_predict -1 (also as max_completion_tokens, max_tokens), n_probs 0 (also as logprobs). Differences:
+ * tokens, as dry_penalty_last_n, n_predict -1 (also as max_completion_tokens, max_tokens), n_probs 0 (also as
+ * logprobs). Differences:
  *   - types are strict and ranges two-sided; what is out of range is refused, not clamped, except that a temperature
  *     below 0 is greedy and a seed of -1 or 4294967295 is none, as their users know it;
  *   - n_keep, n_discard, n_cache_reuse are read and change nothing: a context is never shifted. Nor does n_indent;
@@ -45,57 +46,42 @@ static const struct known_field fields[] = {
     {"lora", FIELD_REFUSED, "[]"},
     {"grammar", FIELD_REFUSED, "\"\""},
     {"json_schema", FIELD_REFUSED, NULL},
-    /* read with the other endpoints' sampling, where they are known there */
-    {"dynatemp_range", FIELD_REFUSED, "0"},
-    {"dynatemp_exponent", FIELD_NEUTRAL, NULL},
-    {"typical_p", FIELD_REFUSED, "1"},
-    {"top_n_sigma", FIELD_REFUSED, "-1"},
-    {"xtc_probability", FIELD_REFUSED, "0"},
-    {"xtc_threshold", FIELD_NEUTRAL, NULL},
-    {"min_keep", FIELD_REFUSED, "0"},
-    {"repeat_penalty", FIELD_REFUSED, "1"},
-    {"repeat_last_n", FIELD_NEUTRAL, NULL},
-    {"dry_multiplier", FIELD_REFUSED, "0"},
-    {"dry_base", FIELD_NEUTRAL, NULL},
-    {"dry_allowed_length", FIELD_NEUTRAL, NULL},
-    {"dry_penalty_last_n", FIELD_NEUTRAL, NULL},
-    {"dry_sequence_breakers", FIELD_NEUTRAL, NULL},
-    {"mirostat", FIELD_REFUSED, "0"},
-    {"mirostat_tau", FIELD_NEUTRAL, NULL},
-    {"mirostat_eta", FIELD_NEUTRAL, NULL},
-    {"samplers", FIELD_REFUSED, NULL},
 };
 
 /* ---- sampling ---- */
+
+enum { LAST_N = 64 };
 
 void llama_sampling_defaults(cohort_sampling *s) {
     s->temperature = 0.8f;
     s->top_k = 40;
     s->top_p = 0.95f;
     s->min_p = 0.05f;
+    s->repetition_window = s->answer_window = s->dry_window = LAST_N;
 }
 
 static void set_defaults(const json_t *body, cohort_sampling *s) {
     cohort_sampling own = *s;
+    int last_n = field_present(body, "repeat_last_n") != NULL;
     llama_sampling_defaults(&own);
     if (!field_present(body, "temperature")) s->temperature = own.temperature;
     if (!field_present(body, "top_k")) s->top_k = own.top_k;
     if (!field_present(body, "top_p")) s->top_p = own.top_p;
     if (!field_present(body, "min_p")) s->min_p = own.min_p;
+    if (!last_n) s->repetition_window = own.repetition_window;
+    if (!last_n && !field_present(body, "penalty_last_n")) s->answer_window = own.answer_window;
+    if (!field_present(body, "dry_penalty_last_n")) s->dry_window = own.dry_window;
 }
 
 /* What means something of its own here is taken out for the fields that all endpoints share. */
 static json_t *shared_part(const json_t *body) {
     json_t *rest = json_copy((json_t *)body);
-    static const char *const ours[] = {"max_tokens", "max_completion_tokens", "n", "stream_options"};
+    static const char *const ours[] = {"max_tokens", "max_completion_tokens", "n_predict", "n", "stream_options"};
     for (size_t i = 0; rest && i < COUNT(ours); i++) json_object_del(rest, ours[i]);
     const json_t *seed = json_object_get(rest, "seed"), *temperature = json_object_get(rest, "temperature");
-    const json_t *sigma = json_object_get(rest, "top_n_sigma");
-    if (json_is_integer(seed) && (json_integer_value(seed) == -1 || json_integer_value(seed) == UINT32_MAX))
-        json_object_del(rest, "seed");
+    if (json_is_integer(seed) && json_integer_value(seed) == UINT32_MAX) json_object_del(rest, "seed");
     if (json_is_number(temperature) && json_number_value(temperature) < 0)
         json_object_set_new(rest, "temperature", json_integer(0));
-    if (json_is_number(sigma) && json_number_value(sigma) < 0) json_object_del(rest, "top_n_sigma");
     return rest;
 }
 
@@ -173,6 +159,8 @@ int llama_read(struct call *call, const json_t *body, cohort_error *err) {
     struct llama_own *own = call->own = mem_zalloc(1, sizeof *own);
     if (!own) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the request");
     int rc = openai_check_known(call, body, fields, COUNT(fields), err);
+    if (!rc && field_present(body, "prompt_logprobs"))
+        rc = err_set(err, COHORT_E_UNSUPPORTED, "prompt_logprobs", "prompt_logprobs is for /v1/completions");
     if (!rc) rc = read_shared(call, body, err);
     if (!rc) rc = cache_read_snapshots(body, &p->cache, err);
     if (!rc) rc = read_counts(call, body, own, err);

@@ -278,6 +278,35 @@ def test_props(server):
     assert props["bos_token"] == server.get("/tokenizer_info").json()["bos_token"]
 
 
+def test_every_route_asks_for_the_key(start):
+    server = start("--api-key", "s3cret", "-c", 128, "-np", 1)
+    routes = [("GET", path) for path in ("/props", "/slots", "/tokenizer_info", "/models")]
+    routes += [("POST", path) for path in ("/completion", "/completions", "/infill", "/tokenize", "/detokenize", "/apply-template", "/props",
+                                           "/v1/embeddings", "/embedding", "/embeddings")]
+    for method, path in routes:
+        for headers in ({}, {"Authorization": "Bearer s3cre"}):
+            reply = httpx.request(method, server.url + path, headers=headers, json={} if method == "POST" else None)
+            assert reply.status_code == 401 and "code" in reply.json()["error"], (method, path)
+        reply = httpx.request(method, server.url + path, headers={"Authorization": "Bearer s3cret"}, json={} if method == "POST" else None)
+        assert reply.status_code in (200, 400), (method, path)
+
+
+def test_sampling_by_its_names_here(server):
+    first = ask(server, return_tokens=True)
+    greedy, text = first["tokens"][0], first["content"]
+    assert ask(server, temperature=2, samplers=["top_k"], top_k=1)["content"] == text
+    assert ask(server, temperature=2, samplers="k", top_k=1)["generation_settings"]["samplers"] == ["top_k"]
+    for bias in ([[greedy, False]], {str(greedy): False}, [[greedy, -100]]):
+        assert ask(server, logit_bias=bias, return_tokens=True)["tokens"][0] != greedy
+    settings = ask(server, repeat_penalty=1.3, repeat_last_n=10, mirostat=2, mirostat_tau=3, dry_multiplier=0.5, seed=7,
+                   dry_sequence_breakers=["x"], xtc_probability=0.5, typical_p=0.9, top_n_sigma=-1)["generation_settings"]
+    assert (round(settings["repeat_penalty"], 6), settings["repeat_last_n"], settings["mirostat"], settings["mirostat_tau"]) == (1.3, 10, 2, 3)
+    assert settings["dry_sequence_breakers"] == ["x"] and settings["seed"] == 7 and settings["top_n_sigma"] == -1
+    assert ask(server)["generation_settings"]["repeat_last_n"] == 64
+    drawn = [server.post("/completion", {"prompt": PROMPT, "n_predict": 12, "seed": 5}).json()["content"] for _ in range(2)]
+    assert drawn[0] == drawn[1]
+
+
 def test_slots_tell_nobodys_prompt(start):
     server = start("-c", 2000, "-np", 2, *SLOW)
     assert [slot["is_processing"] for slot in server.get("/slots").json()] == [False, False]
