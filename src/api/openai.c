@@ -221,8 +221,10 @@ static const struct known_field common_fields[] = {
 int openai_check_known(struct call *call, const json_t *body, const struct known_field *fields, size_t n,
                        cohort_error *err) {
     char unknown[512];
-    const struct known_list lists[] = {
-        {common_fields, sizeof common_fields / sizeof common_fields[0]}, sampling_known, {fields, n}};
+    const struct known_list lists[] = {/* what the endpoint says of a field goes before what is common */
+                                       {fields, n},
+                                       {common_fields, sizeof common_fields / sizeof common_fields[0]},
+                                       sampling_known};
     int rc = fields_known(body, lists, sizeof lists / sizeof lists[0], unknown, sizeof unknown, err);
     if (unknown[0] && call->sink.http)
         evhttp_add_header(evhttp_request_get_output_headers(call->sink.http), "X-Cohort-Unknown-Fields", unknown);

@@ -93,7 +93,7 @@ def test_ids_at_the_border(server):
     post(server, "/detokenize", {"tokens": [n]}, 400)
 
 
-@pytest.mark.parametrize("body", ["", "[]", "{\"content\":\"a\\ud800\"}", "{\"content\":\"a\",\"content\":\"b\"}", "[" * 100000, b"{\"content\":\"\xff\"}"])
+@pytest.mark.parametrize("body", ["", "[]", "{\"content\":\"a\\ud800\"}", "[" * 100000, b"{\"content\":\"\xff\"}"])
 def test_bad_bodies(server, body):
     assert server.post("/tokenize", body).status_code == 400
 
