@@ -114,6 +114,10 @@ typedef struct cohort_model_info {
     int32_t bos, eos;       /* -1: none */
     cohort_pooling pooling; /* the file's own kind; NONE: it names none */
     int add_bos;            /* plain text prompts get the begin token in front */
+    /* Markers for filling in between a prefix and a suffix, and between files; -1: none. */
+    int32_t fim_prefix, fim_suffix, fim_middle, fim_pad, fim_repository, fim_file;
+    const char *chat_template; /* the file's own, in its language; "": none. What cohort_chat_render follows is its own
+                                  knowledge of the model's turns */
 } cohort_model_info;
 
 COHORT_API void cohort_model_get_info(const cohort_model *model, cohort_model_info *out);
@@ -429,7 +433,8 @@ typedef struct cohort_event {
     uint32_t index;   /* TOKEN: 0-based count of generated tokens. PROMPT: position */
     const char *text; /* TOKEN, FINISH (text that was held back): bytes valid until the next call for this id */
     size_t text_len;
-    float logprob; /* TOKEN: of `token`, NAN unless asked for. PROMPT: of the prompt's next id (NAN at the last) */
+    float logprob; /* TOKEN: of `token`, NAN unless asked for. PROMPT: of the prompt's next id (NAN at the last).
+                      FINISH: of `stop_token` */
     const cohort_logprob *top; /* as `text`; best first, ties by lower id */
     uint32_t top_n;
     float sampler_state;    /* TOKEN: what a continuation needs to go on behind it */

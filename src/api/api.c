@@ -1,7 +1,9 @@
 /* The table of all endpoints (api.h). Loop thread. */
 #include "api/api.h"
 
+#include "api/llama.h"
 #include "api/routes.h"
+#include "api/tokens.h"
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -12,15 +14,33 @@
     }
 GENERATES(completions)
 GENERATES(chat)
+GENERATES(llama)
+GENERATES(infill)
+GENERATES(embeddings)
+GENERATES(embedding)
 
 static const struct route routes[] = {
     {"/v1/models", EVHTTP_REQ_GET, 0, 0, 1, models_list, NULL, 0},
     {"/v1/models/*", EVHTTP_REQ_GET, 0, 0, 1, models_one, NULL, 0},
     {"/v1/completions", EVHTTP_REQ_POST, 0, 0, 0, generate_completions, NULL, 0},
     {"/v1/chat/completions", EVHTTP_REQ_POST, 0, 0, 0, generate_chat, NULL, 0},
+    {"/models", EVHTTP_REQ_GET, 0, 0, 1, models_list, &error_shape_llama, 0}, /* as llama-server has it, too */
+    {"/completion", EVHTTP_REQ_POST, 0, 0, 0, generate_llama, &error_shape_llama, 0},
+    {"/completions", EVHTTP_REQ_POST, 0, 0, 0, generate_llama, &error_shape_llama, 0},
+    {"/infill", EVHTTP_REQ_POST, 0, 0, 0, generate_infill, &error_shape_llama, 0},
+    {"/v1/embeddings", EVHTTP_REQ_POST, 0, 0, 0, generate_embeddings, NULL, 0},
+    {"/embedding", EVHTTP_REQ_POST, 0, 0, 0, generate_embedding, &error_shape_llama, 0},
+    {"/embeddings", EVHTTP_REQ_POST, 0, 0, 0, generate_embedding, &error_shape_llama, 0},
+    {"/props", EVHTTP_REQ_GET, 0, 0, 1, llama_props, &error_shape_llama, 0},
+    {"/props", EVHTTP_REQ_POST, 0, 0, 0, llama_props_set, &error_shape_llama, 0},
+    {"/slots", EVHTTP_REQ_GET, 0, 0, 1, llama_slots, &error_shape_llama, 0},
+    {"/tokenize", EVHTTP_REQ_POST, 0, 0, 0, tokens_tokenize, &error_shape_llama, 0},
+    {"/detokenize", EVHTTP_REQ_POST, 0, 0, 0, tokens_detokenize, &error_shape_llama, 0},
+    {"/tokenizer_info", EVHTTP_REQ_GET, 0, 0, 1, tokens_info, &error_shape_llama, 0},
+    {"/apply-template", EVHTTP_REQ_POST, 0, 0, 0, tokens_template, &error_shape_llama, 0},
 };
 
-static const struct dialect *const dialects[] = {&dialect_completions, &dialect_chat};
+static const struct dialect *const dialects[] = {&dialect_completions, &dialect_chat, &dialect_llama, &dialect_infill};
 
 const struct server_api api = {
     .routes = routes, .routes_n = COUNT(routes), .dialects = dialects, .dialects_n = COUNT(dialects)};

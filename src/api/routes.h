@@ -6,7 +6,8 @@
 #include "server/call.h"
 #include "server/http.h"
 
-extern const struct dialect dialect_completions, dialect_chat;
+extern const struct dialect dialect_completions, dialect_chat, dialect_llama, dialect_infill;
+extern const struct dialect dialect_embeddings, dialect_embedding; /* OpenAI's and llama-server's */
 
 void models_list(struct server *server, struct evhttp_request *http, const char *name);
 void models_one(struct server *server, struct evhttp_request *http, const char *name);

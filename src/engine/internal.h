@@ -52,7 +52,7 @@ struct cohort_model {
     struct tokenizer *tokenizer;
     struct model *built;     /* NULL: vocabulary only */
     struct backend *backend; /* NULL: vocabulary only */
-    char *architecture, *name;
+    char *architecture, *name, *chat_template;
     uint32_t piece_max; /* bytes of the longest token */
     cohort_progress_fn progress;
     void *progress_user;
@@ -95,6 +95,7 @@ struct row_request {
 struct row_final {
     cohort_finish finish;
     int32_t stop_token, stop_index;
+    float logprob; /* of stop_token */
     cohort_error error;
     cohort_stats stats;
 };

@@ -37,7 +37,9 @@ static int open_model(cohort_model *m, const char *path, const cohort_model_opti
     m->piece_max = tokenizer_longest_piece(m->tokenizer);
     m->architecture = copy_meta_string(meta, "general.architecture");
     m->name = copy_meta_string(meta, "general.name");
-    if (!m->architecture || !m->name) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a model");
+    m->chat_template = copy_meta_string(meta, "tokenizer.chat_template");
+    if (!m->architecture || !m->name || !m->chat_template)
+        return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a model");
     if (o->vocab_only) return 0;
     code = model_build(m->file, tokenizer_size(m->tokenizer), &m->built, err);
     if (code) return err_prefix(err, code, path);
@@ -76,6 +78,7 @@ void cohort_model_close(cohort_model *m) {
     model_file_close(m->file);
     mem_free(m->architecture);
     mem_free(m->name);
+    mem_free(m->chat_template);
     mem_free(m);
 }
 
@@ -89,7 +92,14 @@ void cohort_model_get_info(const cohort_model *m, cohort_model_info *out) {
                                .vocab_size = tokenizer_size(m->tokenizer),
                                .bos = tokenizer_bos(m->tokenizer),
                                .eos = tokenizer_eos(m->tokenizer),
-                               .add_bos = tokenizer_add_bos(m->tokenizer)};
+                               .add_bos = tokenizer_add_bos(m->tokenizer),
+                               .fim_prefix = tokenizer_fill(m->tokenizer, TOKENIZER_FILL_PREFIX),
+                               .fim_suffix = tokenizer_fill(m->tokenizer, TOKENIZER_FILL_SUFFIX),
+                               .fim_middle = tokenizer_fill(m->tokenizer, TOKENIZER_FILL_MIDDLE),
+                               .fim_pad = tokenizer_fill(m->tokenizer, TOKENIZER_FILL_PAD),
+                               .fim_repository = tokenizer_fill(m->tokenizer, TOKENIZER_FILL_REPOSITORY),
+                               .fim_file = tokenizer_fill(m->tokenizer, TOKENIZER_FILL_FILE),
+                               .chat_template = m->chat_template};
     if (!m->built) return;
     const struct model_spec *spec = model_get_spec(m->built);
     out->cpu = backend_level(m->backend);

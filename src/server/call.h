@@ -37,6 +37,7 @@ struct choice {
     struct buf logprobs;                      /* JSON values written so far, by the dialect */
     struct buf top_logprobs, offsets, tokens; /* legacy completions keep theirs in columns */
     uint32_t text_offset;                     /* characters of text so far */
+    uint32_t mark;                            /* the dialect's own */
     int finished;
     cohort_finish finish;
     int32_t stop_token, stop_index; /* of the finish event */

@@ -73,6 +73,27 @@ static const struct {
      0},
 };
 
+/* For filling in: what the file says, by its newer key or its older one, or else a text that some family has. */
+#define BAR "\xef\xbd\x9c" /* U+FF5C */
+#define GAP "\xe2\x96\x81" /* U+2581 */
+static const struct {
+    const char *keys[2], *texts[8];
+} fills[TOKENIZER_FILLS] = {
+    [TOKENIZER_FILL_PREFIX] = {{"tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id"},
+                               {"<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<" BAR "fim" GAP "begin" BAR ">",
+                                "<PRE>", GAP "<PRE>", "<|code_prefix|>", "<|prefix|>"}},
+    [TOKENIZER_FILL_SUFFIX] = {{"tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.suffix_token_id"},
+                               {"<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<" BAR "fim" GAP "hole" BAR ">",
+                                "<SUF>", GAP "<SUF>", "<|code_suffix|>", "<|suffix|>"}},
+    [TOKENIZER_FILL_MIDDLE] = {{"tokenizer.ggml.fim_mid_token_id", "tokenizer.ggml.middle_token_id"},
+                               {"<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<" BAR "fim" GAP "end" BAR ">",
+                                "<MID>", GAP "<MID>", "<|code_middle|>", "<|middle|>"}},
+    [TOKENIZER_FILL_PAD] = {{"tokenizer.ggml.fim_pad_token_id"}, {"<|fim_pad|>", "<fim-pad>", "<fim_pad>"}},
+    [TOKENIZER_FILL_REPOSITORY] = {{"tokenizer.ggml.fim_rep_token_id"},
+                                   {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"}},
+    [TOKENIZER_FILL_FILE] = {{"tokenizer.ggml.fim_sep_token_id"}, {"<|file_sep|>"}},
+};
+
 static int32_t find(const struct tokenizer *t, const char *text) { return vocab_find(&t->vocab, text, strlen(text)); }
 
 static void mark_texts(struct tokenizer *t) {
@@ -88,6 +109,23 @@ static void mark_texts(struct tokenizer *t) {
     int harmony = find(t, "<|return|>") >= 0 && find(t, "<|call|>") >= 0;
     int solar = find(t, "<|flush|>") >= 0 && find(t, "<|calls|>") >= 0;
     if (end >= 0 && (harmony || solar)) t->flags[end] &= (uint8_t)~ID_END;
+}
+
+/* In a text for filling in they are markers, so none of them may come from a user's text either. */
+static void mark_fills(struct tokenizer *t, const struct meta *meta) {
+    struct vocab *v = &t->vocab;
+    for (int i = 0; i < TOKENIZER_FILLS; i++) {
+        uint32_t key_id;
+        int32_t id = -1;
+        for (int k = 0; k < 2 && id < 0 && fills[i].keys[k]; k++) /* in range: checked before */
+            if (meta_u32(meta, fills[i].keys[k], &key_id, NULL) == 0) id = (int32_t)key_id;
+        for (int k = 0; k < 8 && id < 0 && fills[i].texts[k]; k++) {
+            id = find(t, fills[i].texts[k]);
+            if (id >= 0 && v->type[id] != TOKEN_CONTROL && v->type[id] != TOKEN_USER) id = -1;
+        }
+        t->fill[i] = id;
+        if (id >= 0 && v->type[id] == TOKEN_USER) v->type[id] = TOKEN_CONTROL;
+    }
 }
 
 /* Phi-3's tokenizer drops white space behind its turn markers; the file has no key that says so. */
@@ -117,6 +155,7 @@ int markers_load(struct tokenizer *t, const struct meta *meta, cohort_error *err
     t->flags = mem_zalloc(t->vocab.n, 1);
     if (!t->flags) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the vocabulary");
     mark_texts(t);
+    mark_fills(t, meta);
     for (int i = 0; i < 3; i++) { /* in range: checked before */
         uint32_t id;
         if (meta_u32(meta, keys[i], &id, NULL) == 0) t->flags[id] |= ID_END;

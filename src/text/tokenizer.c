@@ -157,6 +157,7 @@ void tokenizer_close(struct tokenizer *t) {
 uint32_t tokenizer_size(const struct tokenizer *t) { return t->vocab.n; }
 int32_t tokenizer_bos(const struct tokenizer *t) { return t->bos; }
 int32_t tokenizer_eos(const struct tokenizer *t) { return t->eos; }
+int32_t tokenizer_fill(const struct tokenizer *t, enum tokenizer_fill which) { return t->fill[which]; }
 int tokenizer_add_bos(const struct tokenizer *t) { return t->add_bos; }
 int tokenizer_strips_first_space(const struct tokenizer *t) { return t->add_space; }
 

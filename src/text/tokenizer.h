@@ -36,6 +36,17 @@ uint32_t tokenizer_size(const struct tokenizer *t);
 int32_t tokenizer_bos(const struct tokenizer *t); /* -1: none */
 int32_t tokenizer_eos(const struct tokenizer *t);
 int tokenizer_add_bos(const struct tokenizer *t);
+/* Markers for filling in the middle, of code models: -1: none. */
+enum tokenizer_fill {
+    TOKENIZER_FILL_PREFIX,
+    TOKENIZER_FILL_SUFFIX,
+    TOKENIZER_FILL_MIDDLE,
+    TOKENIZER_FILL_PAD,
+    TOKENIZER_FILL_REPOSITORY,
+    TOKENIZER_FILL_FILE,
+    TOKENIZER_FILLS
+};
+int32_t tokenizer_fill(const struct tokenizer *t, enum tokenizer_fill which);
 /* 1 if the id ends generation: eos, eot, eom and the turn-end markers ("<end_of_turn>", "<|im_end|>", "<|eot_id|>",
  * ...). */
 int tokenizer_is_end(const struct tokenizer *t, int32_t id);

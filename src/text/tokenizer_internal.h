@@ -26,7 +26,7 @@ struct tokenizer {
     struct pretok pretok; /* KIND_BYTES */
     struct special_set user, all;
     const struct chat_template *chat;
-    int32_t bos, eos, unknown;
+    int32_t bos, eos, unknown, fill[TOKENIZER_FILLS];
     uint8_t add_bos, add_space, ignore_merges, hints;
     uint8_t *flags;     /* per id: ID_... */
     size_t piece_bytes; /* of the block that begins at piece_at */

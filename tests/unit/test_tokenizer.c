@@ -135,6 +135,33 @@ static void test_bytes(void **state) {
     tokenizer_close(t);
 }
 
+/* Markers for filling in: by key, by the older key, by text; and none of them is found in a user's text. */
+static void test_fills(void **state) {
+    tiny_init(&v, "llama");
+    tiny_add_bytes(&v);
+    for (int i = 0; i < 3; i++) tiny_add(&v, (const char *[]){"<a>", "<b>", "<c>"}[i], 4, 0); /* 256 to 258 */
+    tiny_add(&v, "<|fim_prefix|>", 4, 0);                                                     /* 259 */
+    tiny_add(&v, "<fim_middle>", 3, 0);                                                       /* 260 */
+    tiny_add(&v, "<|repo_name|>", 1, 0);                                                      /* 261: an ordinary one */
+    tiny_add(&v, "\xe2\x96\x81<MID>", 3, 0);                                                  /* 262 */
+    tiny_add(&v, "<|file_sep|>", 4, 0);                                                       /* 263 */
+    tiny_u32(&v, "tokenizer.ggml.fim_pre_token_id", 256);
+    tiny_u32(&v, "tokenizer.ggml.prefix_token_id", 257); /* the newer key counts */
+    tiny_u32(&v, "tokenizer.ggml.suffix_token_id", 258);
+    struct tokenizer *t = tiny_open(&v);
+    static const int32_t want[TOKENIZER_FILLS] = {256, 258, 260, -1, -1, 263};
+    for (int i = 0; i < TOKENIZER_FILLS; i++) assert_int_equal(tokenizer_fill(t, (enum tokenizer_fill)i), want[i]);
+    assert_true(tokenizer_is_special(t, 256) && tokenizer_is_special(t, 258) && !tokenizer_is_special(t, 257));
+    assert_string_equal(tiny_ids(t, "<b>", TOKENIZER_SPECIAL), "257");
+    assert_string_equal(tiny_ids(t, "<a>", TOKENIZER_SPECIAL), "256");
+    size_t n;
+    int32_t *ids;
+    assert_int_equal(tokenizer_encode(t, "<a><c><fim_middle><|file_sep|>", 30, 0, &ids, &n, NULL), 0);
+    for (size_t i = 0; i < n; i++) assert_true(ids[i] < 256);
+    mem_free(ids);
+    tokenizer_close(t);
+}
+
 static void test_spaced(void **state) {
     tiny_init(&v, "gemma4");
     tiny_add_bytes(&v);
@@ -609,7 +636,7 @@ int main(void) {
         cmocka_unit_test(test_good_ones_open), cmocka_unit_test(test_hostile_arrays),
         cmocka_unit_test(test_hostile_tokens), cmocka_unit_test(test_hostile_ids_and_names),
         cmocka_unit_test(test_hostile_merges), cmocka_unit_test(test_repeated_texts),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_fills),          cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
 }
