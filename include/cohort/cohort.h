@@ -428,7 +428,8 @@ typedef struct cohort_event {
     uint32_t index;   /* TOKEN: 0-based count of generated tokens. PROMPT: position */
     const char *text; /* TOKEN, FINISH (text that was held back): bytes valid until the next call for this id */
     size_t text_len;
-    float logprob; /* TOKEN: of `token`, NAN unless asked for. PROMPT: of the prompt's next id (NAN at the last) */
+    float logprob; /* TOKEN: of `token`, NAN unless asked for. PROMPT: of the prompt's next id (NAN at the last).
+                      FINISH: of `stop_token` */
     const cohort_logprob *top; /* as `text`; best first, ties by lower id */
     uint32_t top_n;
     float sampler_state;    /* TOKEN: what a continuation needs to go on behind it */

@@ -4,6 +4,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "api/params.h"
+#include "api/sampling.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "server/server.h"
+
 const char *openai_finish_name(cohort_finish finish) {
     switch (finish) {
     case COHORT_FINISH_STOP:
@@ -20,7 +26,7 @@ int openai_add_usage(const struct call *call, struct buf *out) {
     for (size_t i = 0; i < call->choices_n; i++) {
         const cohort_stats *stats = &call->choices[i].stats;
         /* Choices of one prompt share it: it counts once. */
-        if (i % call->params.n == 0) {
+        if (i % call->params.tries == 0) {
             prompt += stats->prompt_tokens;
             cached += stats->cached_tokens;
         }
@@ -28,9 +34,21 @@ int openai_add_usage(const struct call *call, struct buf *out) {
     }
     return buf_addf(out,
                     "\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":%llu,"
-                    "\"prompt_tokens_details\":{\"cached_tokens\":%llu}}",
+                    "\"prompt_tokens_details\":{\"audio_tokens\":0,\"cached_tokens\":%llu},"
+                    "\"completion_tokens_details\":{\"accepted_prediction_tokens\":0,\"audio_tokens\":0,"
+                    "\"reasoning_tokens\":0,\"rejected_prediction_tokens\":0}}",
                     (unsigned long long)prompt, (unsigned long long)generated, (unsigned long long)(prompt + generated),
                     (unsigned long long)cached);
+}
+
+int openai_add_usage_so_far(const struct choice *choice, const cohort_event *event, struct buf *out) {
+    if (!choice->call->params.include_usage) return 0;
+    if (!openai_of(choice->call)->usage_so_far) return buf_adds(out, ",\"usage\":null");
+    unsigned long long prompt = openai_prompt_of(choice)->ids_n, generated = 0;
+    if (event && event->type == COHORT_EVENT_TOKEN) generated = event->index + 1ull;
+    if (event && event->type == COHORT_EVENT_FINISH) generated = event->stats.generated_tokens;
+    return buf_addf(out, ",\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":%llu}", prompt,
+                    generated, prompt + generated);
 }
 
 int openai_add_head(const struct call *call, struct buf *out, const char *object) {
@@ -63,22 +81,88 @@ int openai_usage_event(struct call *call, struct buf *out, const char *object) {
     return rc;
 }
 
+/* ---- token ids, and the prompt's log-probabilities ---- */
+
+int openai_add_prompt_ids(const struct choice *choice, struct buf *out) {
+    const struct prompt *prompt = openai_prompt_of(choice);
+    if (!openai_of(choice->call)->ids) return 0;
+    int rc = buf_adds(out, ",\"prompt_token_ids\":[");
+    for (size_t i = 0; i < prompt->ids_n && !rc; i++) rc = buf_addf(out, "%s%d", i ? "," : "", prompt->ids[i]);
+    return rc ? rc : buf_adds(out, "]");
+}
+
+int openai_add_ids(const struct choice *choice, const cohort_event *event, struct buf *out) {
+    if (!openai_of(choice->call)->ids) return 0;
+    const struct buf *ids = &openai_choice_of(choice)->ids;
+    if (!event) return buf_addf(out, ",\"token_ids\":[%s]", ids->len ? ids->data : "");
+    return event->type == COHORT_EVENT_TOKEN ? buf_addf(out, ",\"token_ids\":[%d]", event->token)
+                                             : buf_adds(out, ",\"token_ids\":[]");
+}
+
+int openai_count(struct choice *choice, const cohort_event *event) {
+    struct openai_choice *own = openai_choice_of(choice);
+    int ends = event->type == COHORT_EVENT_FINISH && event->stop_token >= 0;
+    if (event->type != COHORT_EVENT_TOKEN && !ends) return 0;
+    own->logprobs += openai_logprob(event->logprob);
+    own->tokens++;
+    if (ends || !openai_of(choice->call)->ids) return 0;
+    return buf_addf(&own->ids, "%s%d", own->ids.len ? "," : "", event->token);
+}
+
+/* {"id":{"logprob":...,"rank":...,"decoded_token":...}: the rank is known of the best ones only. */
+static int add_ranked(const struct call *call, int32_t id, float logprob, uint32_t rank, struct buf *out) {
+    const char *bytes;
+    size_t len;
+    openai_piece_of(call, id, &bytes, &len);
+    int rc = buf_addf(out, "\"%d\":{\"logprob\":%.9g,\"rank\":", id, openai_logprob(logprob));
+    if (!rc) rc = rank ? buf_addf(out, "%u", rank) : buf_adds(out, "null");
+    if (!rc) rc = buf_adds(out, ",\"decoded_token\":");
+    if (!rc) rc = buf_json_string(out, bytes, len);
+    return rc ? rc : buf_adds(out, "}");
+}
+
+int openai_prompt_logprob(struct choice *choice, const cohort_event *event) {
+    const struct prompt *prompt = openai_prompt_of(choice);
+    const struct openai *own = openai_of(choice->call);
+    struct buf *out = &openai_choice_of(choice)->prompt;
+    if (own->prompt_top < 0 || event->index + 1ull >= prompt->ids_n) return 0;
+    int32_t next = prompt->ids[event->index + 1];
+    uint32_t rank = 0, most = (uint32_t)own->prompt_top;
+    for (uint32_t i = 0; i < event->top_n && !rank; i++)
+        if (event->top[i].id == next) rank = i + 1;
+    int rc = buf_adds(out, ",{");
+    if (!rc) rc = add_ranked(choice->call, next, event->logprob, rank, out);
+    for (uint32_t i = 0; i < event->top_n && i < most && !rc; i++) {
+        if (event->top[i].id == next) continue;
+        rc = buf_adds(out, ",");
+        if (!rc) rc = add_ranked(choice->call, event->top[i].id, event->top[i].logprob, i + 1, out);
+    }
+    return rc ? rc : buf_adds(out, "}");
+}
+
+int openai_add_prompt_logprobs(const struct choice *choice, struct buf *out) {
+    const struct buf *prompt = &openai_choice_of(choice)->prompt;
+    if (openai_of(choice->call)->prompt_top < 0) return 0;
+    return buf_addf(out, ",\"prompt_logprobs\":[null%s]", prompt->len ? prompt->data : "");
+}
+
+/* ---- bodies ---- */
+
 static const struct known_field common_fields[] = {
     {"model", FIELD_READ, NULL},
     {"max_tokens", FIELD_READ, NULL},
     {"max_completion_tokens", FIELD_READ, NULL},
-    {"temperature", FIELD_READ, NULL},
-    {"top_p", FIELD_READ, NULL},
-    {"top_k", FIELD_READ, NULL},
-    {"min_p", FIELD_READ, NULL},
-    {"seed", FIELD_READ, NULL},
     {"stop", FIELD_READ, NULL},
     {"stop_token_ids", FIELD_READ, NULL},
+    {"include_stop_str_in_output", FIELD_READ, NULL},
     {"stream", FIELD_READ, NULL},
     {"stream_options", FIELD_READ, NULL},
     {"n", FIELD_READ, NULL},
     {"logprobs", FIELD_READ, NULL},
-    {"ignore_eos", FIELD_READ, NULL},
+    {"prompt_logprobs", FIELD_READ, NULL},
+    {"post_sampling_probs", FIELD_READ, NULL},
+    {"return_token_ids", FIELD_READ, NULL},
+    {"return_tokens", FIELD_READ, NULL},
     {"timeout_ms", FIELD_READ, NULL},
     {"t_max_predict_ms", FIELD_READ, NULL},
     {"priority", FIELD_READ, NULL},
@@ -87,20 +171,185 @@ static const struct known_field common_fields[] = {
     {"cache_salt", FIELD_READ, NULL},
     {"cache_session_id", FIELD_READ, NULL},
     {"id_slot", FIELD_READ, NULL},
-    {"prompt_cache_key", FIELD_NEUTRAL, NULL},
-    {"user", FIELD_NEUTRAL, NULL},
-    {"logit_bias", FIELD_REFUSED, "{}"},
-    {"frequency_penalty", FIELD_REFUSED, "0"},
-    {"presence_penalty", FIELD_REFUSED, "0"},
-    {"repetition_penalty", FIELD_REFUSED, "1"},
+    {"prompt_cache_key", FIELD_NEUTRAL, "\"\""},
+    {"prompt_cache_retention", FIELD_NEUTRAL, "\"\""},
+    {"prompt_cache_options", FIELD_NEUTRAL, "{}"},
+    {"user", FIELD_NEUTRAL, "\"\""},
+    {"safety_identifier", FIELD_NEUTRAL, "\"\""},
+    {"metadata", FIELD_NEUTRAL, "{}"},
+    {"service_tier", FIELD_REFUSED, "\"auto\" \"default\""},
+    /* what would change the answer and is not there */
+    {"skip_special_tokens", FIELD_REFUSED, "true"},
+    {"spaces_between_special_tokens", FIELD_REFUSED, "true"},
+    {"truncate_prompt_tokens", FIELD_REFUSED, NULL},
+    {"n_keep", FIELD_REFUSED, "0"},
+    {"grammar", FIELD_REFUSED, "\"\""},
+    {"json_schema", FIELD_REFUSED, "{}"},
+    {"structured_outputs", FIELD_REFUSED, NULL},
+    {"guided_json", FIELD_REFUSED, NULL},
+    {"guided_regex", FIELD_REFUSED, NULL},
+    {"guided_choice", FIELD_REFUSED, NULL},
+    {"guided_grammar", FIELD_REFUSED, NULL},
+    {"regex", FIELD_REFUSED, NULL},
+    {"ebnf", FIELD_REFUSED, NULL},
+    {"stop_regex", FIELD_REFUSED, NULL},
+    {"logits_processors", FIELD_REFUSED, "[]"},
+    {"lora", FIELD_REFUSED, "[]"},
+    {"lora_path", FIELD_REFUSED, NULL},
+    {"use_beam_search", FIELD_REFUSED, "false"},
+    {"length_penalty", FIELD_REFUSED, "1"},
+    {"thinking_token_budget", FIELD_REFUSED, NULL},
+    {"repetition_detection", FIELD_REFUSED, NULL},
 };
 
 int openai_check_known(struct call *call, const json_t *body, const struct known_field *fields, size_t n,
                        cohort_error *err) {
     char unknown[512];
-    const struct known_list lists[] = {{common_fields, sizeof common_fields / sizeof common_fields[0]}, {fields, n}};
+    const struct known_list lists[] = {
+        {common_fields, sizeof common_fields / sizeof common_fields[0]}, sampling_known, {fields, n}};
     int rc = fields_known(body, lists, sizeof lists / sizeof lists[0], unknown, sizeof unknown, err);
     if (unknown[0] && call->sink.http)
         evhttp_add_header(evhttp_request_get_output_headers(call->sink.http), "X-Cohort-Unknown-Fields", unknown);
     return rc;
+}
+
+/* Sixteen pairs of strings at most, as published. */
+static int check_metadata(const json_t *body, cohort_error *err) {
+    const json_t *metadata = field_present(body, "metadata");
+    const char *name;
+    json_t *value;
+    if (!metadata) return 0;
+    if (json_object_size(metadata) > 16)
+        return err_set(err, COHORT_E_ARGUMENT, "metadata", "metadata has %zu entries, at most 16 are allowed",
+                       json_object_size(metadata));
+    json_object_foreach((json_t *)metadata, name, value) {
+        if (!json_is_string(value) || strlen(name) > 64 || json_string_length(value) > 512)
+            return err_set(err, COHORT_E_ARGUMENT, "metadata",
+                           "metadata must have strings of at most 512 bytes, with names of at most 64");
+    }
+    return 0;
+}
+
+static int read_stream_options(const json_t *body, struct openai *own, cohort_error *err) {
+    const json_t *options = field_present(body, "stream_options");
+    int obfuscation = 0;
+    if (!options) return 0;
+    int rc = field_bool(options, "continuous_usage_stats", &own->usage_so_far, err);
+    return rc ? rc : field_bool(options, "include_obfuscation", &obfuscation, err);
+}
+
+int openai_parse(struct call *call, const json_t *body, const struct known_field *fields, size_t n, cohort_error *err) {
+    struct params *p = &call->params;
+    struct openai *own = call->own = mem_zalloc(1, sizeof *own);
+    if (!own) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the request");
+    own->logprobs = own->prompt_top = -1;
+    own->add_begin = own->open_answer = 1;
+    int64_t prompt_top = -1;
+    int rc = openai_check_known(call, body, fields, n, err);
+    if (!rc) rc = params_common(call, body, err);
+    if (!rc) rc = check_metadata(body, err);
+    if (!rc) rc = read_stream_options(body, own, err);
+    if (!rc) rc = field_integer(body, "prompt_logprobs", 0, COHORT_TOP_LOGPROBS_MAX, &prompt_top, err);
+    if (!rc) rc = field_bool(body, "post_sampling_probs", &p->post_sampling, err);
+    if (!rc) rc = field_bool(body, "return_tokens", &own->ids, err);
+    if (!rc) rc = field_bool(body, "return_token_ids", &own->ids, err);
+    own->prompt_top = (int)prompt_top;
+    return rc;
+}
+
+/* Names the field that a call with it cannot be stored. */
+static int check_store(const struct call *call, const char *field, cohort_error *err) {
+    const struct params *p = &call->params;
+    if (p->store == 1) return err_set(err, COHORT_E_ARGUMENT, "store", "store: a call with %s cannot be stored", field);
+    if (p->store == -1 && server_get_options(call->server)->store == SERVER_STORE_ALL)
+        return err_set(err, COHORT_E_ARGUMENT, "store",
+                       "store: this server stores every call, and one with %s cannot be: say \"store\": false", field);
+    return 0;
+}
+
+static int make_places(struct call *call, cohort_error *err) {
+    struct openai *own = openai_of(call);
+    size_t n = call->prompts_n * call->params.tries;
+    own->choices = mem_zalloc(n, sizeof *own->choices);
+    if (!own->choices) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for %zu choices", n);
+    own->choices_n = n;
+    for (size_t i = 0; i < n; i++) own->choices[i].ids.max = own->choices[i].prompt.max = SERVER_RESULT_BYTES_MAX;
+    return 0;
+}
+
+int openai_settle(struct call *call, cohort_error *err) {
+    struct params *p = &call->params;
+    struct openai *own = openai_of(call);
+    int rc = 0;
+    if (p->min_tokens > p->max_tokens)
+        return err_set(err, COHORT_E_ARGUMENT, "min_tokens", "min_tokens is %u, above max_tokens, which is %u",
+                       p->min_tokens, p->max_tokens);
+    if (p->max_tokens == 0 && !own->echo && own->prompt_top < 0)
+        return err_set(err, COHORT_E_ARGUMENT, "max_tokens",
+                       "max_tokens must be at least 1, but with echo or prompt_logprobs");
+    if (own->prompt_top >= 0 && p->stream)
+        return err_set(err, COHORT_E_ARGUMENT, "prompt_logprobs", "prompt_logprobs are not streamed");
+    if (p->tries > p->n && p->stream)
+        return err_set(err, COHORT_E_ARGUMENT, "best_of", "best_of above n cannot be streamed");
+    if (own->echo) rc = check_store(call, "echo", err);
+    if (!rc && own->prompt_top >= 0) rc = check_store(call, "prompt_logprobs", err);
+    if (!rc && p->tries > p->n) rc = check_store(call, "best_of", err);
+    if (rc) return rc;
+    p->prompt_logprobs = (own->echo && own->logprobs >= 0) || own->prompt_top >= 0 || p->max_tokens == 0;
+    p->logprobs = own->logprobs > own->prompt_top ? own->logprobs : own->prompt_top;
+    if (p->logprobs < 0 && p->tries > p->n) p->logprobs = 0; /* to tell the best */
+    p->keep_prompts = own->ids || p->prompt_logprobs;
+    return make_places(call, err);
+}
+
+/* The prompt as it is echoed: the text that came, or what its ids spell. */
+static int keep_echo(struct call *call, size_t i, cohort_error *err) {
+    const struct prompt *prompt = &call->prompts[i];
+    struct buf *echo = &openai_of(call)->echoes[i];
+    char *spelled = NULL;
+    const char *text = prompt->text;
+    size_t len = prompt->text_len;
+    if (!text) {
+        int rc = cohort_detokenize(server_model(call->server), prompt->ids, prompt->ids_n, 0, &spelled, &len, err);
+        if (rc) return rc;
+        text = spelled;
+    }
+    int rc = buf_add(echo, text, len);
+    cohort_free(spelled);
+    return rc ? err_set(err, rc, "echo", "no memory for the echo") : 0;
+}
+
+int openai_prepare(struct call *call, cohort_error *err) {
+    struct openai *own = openai_of(call);
+    int rc = sampling_prepare(call, err);
+    if (rc) return rc;
+    if (own->echo) {
+        own->echoes = mem_zalloc(call->prompts_n, sizeof *own->echoes);
+        if (!own->echoes) return err_set(err, COHORT_E_MEMORY, "echo", "no memory for the echo");
+        own->echoes_n = call->prompts_n;
+    }
+    for (size_t i = 0; i < own->echoes_n && !rc; i++) rc = keep_echo(call, i, err);
+    for (size_t i = 0; i < call->prompts_n && !rc && !own->add_begin; i++) {
+        struct prompt *prompt = &call->prompts[i];
+        if (!prompt->text) continue;
+        rc = cohort_tokenize(server_model(call->server), prompt->text, prompt->text_len, 0, &prompt->ids,
+                             &prompt->ids_n, err);
+        prompt->text = NULL;
+        if (!rc && prompt->ids_n == 0) rc = err_set(err, COHORT_E_ARGUMENT, "prompt", "prompt has no tokens");
+    }
+    return rc;
+}
+
+void openai_forget(struct call *call) {
+    struct openai *own = call->own;
+    if (!own) return;
+    for (size_t i = 0; i < own->echoes_n; i++) buf_free(&own->echoes[i]);
+    for (size_t i = 0; i < own->choices_n; i++) {
+        buf_free(&own->choices[i].ids);
+        buf_free(&own->choices[i].prompt);
+    }
+    mem_free(own->echoes);
+    mem_free(own->choices);
+    mem_free(own);
+    call->own = NULL;
 }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "api/sampling.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "server/http.h"
@@ -69,22 +70,6 @@ static int read_stop_ids(struct call *call, const json_t *body, cohort_error *er
     return 0;
 }
 
-static int read_sampling(struct params *p, const json_t *body, cohort_error *err) {
-    int64_t top_k = 0, seed = 0;
-    int rc = field_number(body, "temperature", 0, 100, &p->sampling.temperature, err);
-    if (!rc) rc = field_number(body, "top_p", 0, 1, &p->sampling.top_p, err);
-    if (!rc) rc = field_number(body, "min_p", 0, 1, &p->sampling.min_p, err);
-    if (!rc) rc = field_integer(body, "top_k", -1, INT32_MAX, &top_k, err);
-    if (!rc) rc = field_integer(body, "seed", INT64_MIN, INT64_MAX, &seed, err);
-    if (rc) return rc;
-    p->sampling.top_k = top_k < 0 ? 0 : (int32_t)top_k;
-    if (field_present(body, "seed")) {
-        p->sampling.seed = (uint64_t)seed;
-        p->sampling.has_seed = 1;
-    }
-    return 0;
-}
-
 static int read_stream(struct params *p, const json_t *body, cohort_error *err) {
     int rc = field_bool(body, "stream", &p->stream, err);
     if (rc) return rc;
@@ -116,14 +101,14 @@ int params_common(struct call *call, const json_t *body, cohort_error *err) {
     int64_t n = 1, max_tokens = -1, timeout = 0, max_predict = 0, priority = 0;
     int rc = read_stream(p, body, err);
     if (!rc) rc = cache_read(body, &p->cache, err);
-    if (!rc) rc = read_sampling(p, body, err);
+    if (!rc) rc = sampling_read(call, body, err);
     if (!rc) rc = read_stops(p, body, err);
     if (!rc) rc = read_stop_ids(call, body, err);
-    if (!rc) rc = field_bool(body, "ignore_eos", &p->ignore_eos, err);
+    if (!rc) rc = field_bool(body, "include_stop_str_in_output", &p->include_stop, err);
     if (!rc) rc = field_bool(body, "store", &p->store, err);
     if (!rc) rc = field_integer(body, "priority", -COHORT_PRIORITY_MAX, COHORT_PRIORITY_MAX, &priority, err);
     if (!rc) rc = field_integer(body, "n", 1, SERVER_CHOICES_MAX, &n, err);
-    if (!rc) rc = field_integer(body, "max_tokens", 1, INT32_MAX, &max_tokens, err);
+    if (!rc) rc = field_integer(body, "max_tokens", 0, INT32_MAX, &max_tokens, err);
     if (!rc) rc = field_integer(body, "max_completion_tokens", 1, INT32_MAX, &max_tokens, err);
     if (!rc) rc = field_integer(body, "timeout_ms", 0, UINT32_MAX, &timeout, err);
     if (!rc) rc = field_integer(body, "t_max_predict_ms", -1, UINT32_MAX, &max_predict, err);
@@ -132,6 +117,6 @@ int params_common(struct call *call, const json_t *body, cohort_error *err) {
     p->max_predict_ms = max_predict < 0 ? 0 : (uint32_t)max_predict; /* -1 and 0: no limit, as in llama-server */
     p->n = p->tries = (uint32_t)n;
     p->priority = (int32_t)priority;
-    if (max_tokens > 0) p->max_tokens = (uint32_t)max_tokens;
+    if (max_tokens >= 0) p->max_tokens = (uint32_t)max_tokens;
     return 0;
 }

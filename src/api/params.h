@@ -7,7 +7,8 @@
 #include "server/call.h"
 #include "server/fields.h"
 
-/* The fields that all generating endpoints share: stream, stream_options, sampling, stop, max_tokens, n. */
+/* The fields that all generating endpoints share: stream, stream_options, sampling, stop, max_tokens, n. Of
+ * max_completion_tokens and max_tokens the former counts; 0 of them is for the dialect to refuse. */
 int params_common(struct call *call, const json_t *body, cohort_error *err);
 /* An array of token ids, each inside the vocabulary, into mem_alloc'ed *out; `field` for messages. */
 int params_ids(const struct call *call, const json_t *array, const char *field, int32_t **out, size_t *n,

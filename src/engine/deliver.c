@@ -1,6 +1,7 @@
 /* From results to events: detokenising, stops, budgets, the row's ring. Engine thread only, usually while the next
  * iteration runs. What a row was given after the token that ended it is dropped here, so it never shows. */
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -62,7 +63,7 @@ static void finish(struct cohort_engine *e, struct row *row, struct row_final *f
 }
 
 void deliver_finish(struct cohort_engine *e, struct row *row, cohort_finish how, int code, const char *text) {
-    struct row_final final = {.finish = how, .stop_token = -1, .stop_index = -1};
+    struct row_final final = {.finish = how, .stop_token = -1, .stop_index = -1, .logprob = NAN};
     if (code) err_set(&final.error, code, NULL, "%s", text);
     finish(e, row, &final);
 }
@@ -93,7 +94,7 @@ static void deliver_prompt(struct cohort_engine *e, struct row *row, uint32_t po
 static int replay_is_false(const struct row *row, int ends) { return row->generated < row->request.saved_n && ends; }
 
 void deliver_token(struct cohort_engine *e, struct row *row, const struct sample_result *r, uint64_t now) {
-    struct row_final final = {.finish = COHORT_FINISH_STOP, .stop_token = -1, .stop_index = -1};
+    struct row_final final = {.finish = COHORT_FINISH_STOP, .stop_token = -1, .stop_index = -1, .logprob = NAN};
     if (r->token < 0) {
         no_finite_logits(e, row);
         return;
@@ -111,6 +112,7 @@ void deliver_token(struct cohort_engine *e, struct row *row, const struct sample
     }
     if (ends) {
         final.stop_token = r->token;
+        final.logprob = r->logprob;
         finish(e, row, &final);
         return;
     }

@@ -108,6 +108,7 @@ static void fill_event(const struct row *row, const struct ring_event *record, c
     out->error_text = final->error.text;
     out->stop_token = final->stop_token;
     out->stop_index = final->stop_index;
+    out->logprob = final->logprob;
     out->stats = final->stats;
 }
 

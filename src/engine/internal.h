@@ -91,6 +91,7 @@ struct row_request {
 struct row_final {
     cohort_finish finish;
     int32_t stop_token, stop_index;
+    float logprob; /* of stop_token */
     cohort_error error;
     cohort_stats stats;
 };

@@ -149,14 +149,31 @@ static void note_unknown(char *unknown, size_t cap, const char *name) {
     snprintf(unknown + used, cap - used, "%s%s", used ? ", " : "", name);
 }
 
-static int is_neutral(const json_t *value, const struct known_field *field) {
+static int is_number_alike(const json_t *a, const json_t *b) {
+    return json_is_number(a) && json_is_number(b) && json_number_value(a) == json_number_value(b);
+}
+
+/* Of one type: all booleans are. */
+static int is_alike(const json_t *example, const json_t *value) {
+    return json_typeof(example) == json_typeof(value) || (json_is_boolean(example) && json_is_boolean(value)) ||
+           (json_is_number(example) && json_is_number(value));
+}
+
+/* Whether the value is one of those in the field's list, or (by_type) of the type of one of them. */
+static int is_neutral(const json_t *value, const struct known_field *field, int by_type) {
     if (json_is_null(value)) return 1;
-    if (!field->neutral) return 0;
-    json_t *neutral = json_loads(field->neutral, JSON_DECODE_ANY, NULL);
-    int same = neutral && (json_equal(neutral, value) || (json_is_number(neutral) && json_is_number(value) &&
-                                                          json_number_value(neutral) == json_number_value(value)));
-    json_decref(neutral);
-    return same;
+    const char *at = field->neutral;
+    for (int found = 0; at && *at;) {
+        json_error_t where;
+        json_t *neutral = json_loads(at, JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, &where);
+        if (!neutral) return 0;
+        found = by_type ? is_alike(neutral, value) : json_equal(neutral, value) || is_number_alike(neutral, value);
+        json_decref(neutral);
+        if (found) return 1;
+        at += where.position;
+        while (*at == ' ') at++;
+    }
+    return 0;
 }
 
 static const struct known_field *find_field(const struct known_list *lists, size_t lists_n, const char *name) {
@@ -175,8 +192,10 @@ int fields_known(const json_t *body, const struct known_list *lists, size_t list
         const struct known_field *field = find_field(lists, lists_n, name);
         if (!field)
             note_unknown(unknown, cap, name);
-        else if (field->kind == FIELD_REFUSED && !is_neutral(value, field))
+        else if (field->kind == FIELD_REFUSED && !is_neutral(value, field, 0))
             return err_set(err, COHORT_E_UNSUPPORTED, name, "%s is not supported by this server yet", name);
+        else if (field->kind == FIELD_NEUTRAL && field->neutral && !is_neutral(value, field, 1))
+            return err_set(err, COHORT_E_ARGUMENT, name, "%s must not be %s", name, field_type(value));
     }
     return 0;
 }

@@ -33,14 +33,15 @@ enum field_kind {
 struct known_field {
     const char *name;
     enum field_kind kind;
-    const char *neutral; /* REFUSED: JSON of the value that changes nothing, or NULL */
+    const char *neutral; /* REFUSED: JSON of the values that change nothing, with spaces between them, or NULL.
+                            NEUTRAL: JSON of the types that it may have, as examples; NULL: any */
 };
 struct known_list {
     const struct known_field *fields;
     size_t n;
 };
-/* Refuses FIELD_REFUSED ones, and writes the unknown names into `unknown` (comma-separated, printable, at most cap
- * bytes). */
+/* Refuses FIELD_REFUSED ones and NEUTRAL ones of a wrong type, and writes the unknown names into `unknown`
+ * (comma-separated, printable, at most cap bytes). */
 int fields_known(const json_t *body, const struct known_list *lists, size_t lists_n, char *unknown, size_t cap,
                  cohort_error *err);
 

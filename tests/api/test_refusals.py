@@ -20,8 +20,7 @@ BAD_COMPLETIONS = [
     ("stop_token_ids", 5), ("stop_token_ids", [-1]), ("stop_token_ids", ["a"]), ("stop_token_ids", [10 ** 6]),
     ("stop_token_ids", [1] * 65), ("stream", "true"), ("stream", 1), ("stream_options", {"include_usage": True}),
     ("n", 0), ("n", 129), ("n", 2 ** 40), ("n", "1"), ("logprobs", 21), ("logprobs", -1), ("logprobs", True),
-    ("ignore_eos", 1), ("model", 5), ("echo", True), ("best_of", 2), ("suffix", "x"), ("logit_bias", {"5": 1}),
-    ("frequency_penalty", 0.5), ("presence_penalty", -1), ("priority", 101), ("priority", -101), ("priority", "high"), ("priority", 0.5),
+    ("ignore_eos", 1), ("model", 5), ("suffix", "x"), ("priority", 101), ("priority", -101), ("priority", "high"), ("priority", 0.5),
 ]
 
 
