@@ -319,13 +319,17 @@ static int chat_piece(struct choice *choice, const cohort_event *event, struct b
     return rc;
 }
 
-static int chat_collect(struct choice *choice, const cohort_event *event) {
+static int collect(struct choice *choice, const cohort_event *event) {
     if (event->type == COHORT_EVENT_PROMPT) return openai_prompt_logprob(choice, event);
     int rc = openai_count(choice, event);
     if (!rc && event->type == COHORT_EVENT_TOKEN && openai_of(choice->call)->logprobs >= 0)
         rc = chat_logprob(choice, event);
     if (!rc) rc = buf_add(&choice->text, event->text, event->text_len);
     return rc;
+}
+
+static int chat_collect(struct choice *choice, const cohort_event *event) {
+    return openai_collect(choice, event, collect);
 }
 
 static int chat_close(struct call *call, struct buf *out) {

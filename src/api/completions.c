@@ -287,7 +287,7 @@ static int completions_piece(struct choice *choice, const cohort_event *event, s
     return rc;
 }
 
-static int completions_collect(struct choice *choice, const cohort_event *event) {
+static int collect(struct choice *choice, const cohort_event *event) {
     struct openai_choice *own = openai_choice_of(choice);
     int rc = 0;
     if (!own->begun && openai_of(choice->call)->echo) {
@@ -301,6 +301,10 @@ static int completions_collect(struct choice *choice, const cohort_event *event)
     if (!rc) rc = openai_count(choice, event);
     if (!rc) rc = buf_add(&choice->text, event->text, event->text_len);
     return rc;
+}
+
+static int completions_collect(struct choice *choice, const cohort_event *event) {
+    return openai_collect(choice, event, collect);
 }
 
 static int completions_close(struct call *call, struct buf *out) {

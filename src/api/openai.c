@@ -109,6 +109,21 @@ int openai_count(struct choice *choice, const cohort_event *event) {
     return buf_addf(&own->ids, "%s%d", own->ids.len ? "," : "", event->token);
 }
 
+static size_t collected_bytes(const struct choice *choice) {
+    const struct openai_choice *own = openai_choice_of(choice);
+    return choice->text.len + choice->tokens.len + choice->logprobs.len + choice->top_logprobs.len +
+           choice->offsets.len + own->ids.len + own->prompt.len;
+}
+
+int openai_collect(struct choice *choice, const cohort_event *event,
+                   int (*take)(struct choice *choice, const cohort_event *event)) {
+    struct openai *own = openai_of(choice->call);
+    size_t before = collected_bytes(choice);
+    int rc = take(choice, event);
+    own->held += collected_bytes(choice) - before;
+    return !rc && own->held > OPENAI_REPLY_BYTES_MAX ? COHORT_E_LIMIT : rc;
+}
+
 /* {"id":{"logprob":...,"rank":...,"decoded_token":...}: the rank is known of the best ones only. */
 static int add_ranked(const struct call *call, int32_t id, float logprob, uint32_t rank, struct buf *out) {
     const char *bytes;
@@ -152,6 +167,7 @@ static const struct known_field common_fields[] = {
     {"model", FIELD_READ, NULL},
     {"max_tokens", FIELD_READ, NULL},
     {"max_completion_tokens", FIELD_READ, NULL},
+    {"n_predict", FIELD_READ, NULL},
     {"stop", FIELD_READ, NULL},
     {"stop_token_ids", FIELD_READ, NULL},
     {"include_stop_str_in_output", FIELD_READ, NULL},
@@ -238,6 +254,14 @@ static int read_stream_options(const json_t *body, struct openai *own, cohort_er
     return rc ? rc : field_bool(options, "include_obfuscation", &obfuscation, err);
 }
 
+/* llama-server's name. */
+static int read_n_predict(struct params *p, const json_t *body, cohort_error *err) {
+    int64_t n = -1;
+    int rc = field_integer(body, "n_predict", -1, INT32_MAX, &n, err);
+    if (n >= 0 && p->max_tokens == UINT32_MAX) p->max_tokens = (uint32_t)n;
+    return rc;
+}
+
 int openai_parse(struct call *call, const json_t *body, const struct known_field *fields, size_t n, cohort_error *err) {
     struct params *p = &call->params;
     struct openai *own = call->own = mem_zalloc(1, sizeof *own);
@@ -254,7 +278,7 @@ int openai_parse(struct call *call, const json_t *body, const struct known_field
     if (!rc) rc = field_bool(body, "return_tokens", &own->ids, err);
     if (!rc) rc = field_bool(body, "return_token_ids", &own->ids, err);
     own->prompt_top = (int)prompt_top;
-    return rc;
+    return rc ? rc : read_n_predict(p, body, err);
 }
 
 /* Names the field that a call with it cannot be stored. */

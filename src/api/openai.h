@@ -6,6 +6,8 @@
 #include "server/call.h"
 #include "server/fields.h"
 
+enum { OPENAI_REPLY_BYTES_MAX = 256 << 20 /* of all choices of a reply that is not streamed */ };
+
 /* Of one choice, beside what the call keeps of it. */
 struct openai_choice {
     struct buf ids;    /* of a reply that is not streamed: generated token ids, written */
@@ -29,9 +31,11 @@ struct openai {
     size_t echoes_n;
     struct openai_choice *choices;
     size_t choices_n;
+    size_t held; /* bytes of all that a reply that is not streamed collects */
 };
 
-/* The fields that both have: a code, or call->own is there and the common ones are read. */
+/* The fields that both have: a code, or call->own is there and the common ones are read. n_predict (-1: no limit)
+ * counts if neither max_tokens nor max_completion_tokens is there. */
 int openai_parse(struct call *call, const json_t *body, const struct known_field *fields, size_t n, cohort_error *err);
 /* Once params and prompts are known: what goes together and what does not, and a place for each choice. */
 int openai_settle(struct call *call, cohort_error *err);
@@ -56,6 +60,9 @@ int openai_add_head(const struct call *call, struct buf *out, const char *object
 int openai_add_prompt_ids(const struct choice *choice, struct buf *out);
 /* ,"token_ids":[...]: of the event (a stream's), or collected ones (NULL). */
 int openai_add_ids(const struct choice *choice, const cohort_event *event, struct buf *out);
+/* Collects what an event brings, by `take`, with a limit for the whole reply: COHORT_E_LIMIT. */
+int openai_collect(struct choice *choice, const cohort_event *event,
+                   int (*take)(struct choice *choice, const cohort_event *event));
 /* Takes in what a token brings beside text: its id and its log-probability. */
 int openai_count(struct choice *choice, const cohort_event *event);
 /* What the model said of the prompt, in vLLM's words: one position, and all of them. */

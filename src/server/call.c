@@ -176,6 +176,7 @@ static int take_event(struct choice *choice, const cohort_event *event, cohort_e
     if (!rc) rc = sink_events(&call->sink, events.data, events.len);
     buf_free(&events);
     if (!rc && choice->text.len > SERVER_RESULT_BYTES_MAX) rc = COHORT_E_LIMIT;
+    if (rc == COHORT_E_LIMIT) return err_set(err, rc, NULL, "the reply is longer than what is kept of one");
     return rc ? err_set(err, rc, NULL, "no memory for the reply") : 0;
 }
 

@@ -78,6 +78,7 @@ FIELDS = {
     "n": integer(1, 128)[:1] + ([1, 2, None],),
     "max_tokens": ([*NOT_INTEGERS, 0, -1, 2 ** 40], [1, None]),
     "max_completion_tokens": ([*NOT_INTEGERS, 0, -1, 2 ** 40], [1, None]),
+    "n_predict": ([*NOT_INTEGERS, -2, 2 ** 40], [-1, 1, None]),
     "prompt_logprobs": ([*NOT_INTEGERS, -1, 21], [0, 20, None]),
     "post_sampling_probs": (NOT_BOOLS, [True, False, None]),
     "return_token_ids": (NOT_BOOLS, [True, False, None]),
@@ -178,6 +179,8 @@ def test_stream_options(http):
 
 def test_max_completion_tokens_goes_before_max_tokens(http):
     assert ask(http, max_tokens=9, max_completion_tokens=2, ignore_eos=True)["usage"]["completion_tokens"] == 2
+    assert ask(http, max_tokens=None, n_predict=3, ignore_eos=True)["usage"]["completion_tokens"] == 3
+    assert ask(http, max_tokens=2, n_predict=9, ignore_eos=True)["usage"]["completion_tokens"] == 2
 
 
 # ---- what goes together ----
@@ -191,6 +194,16 @@ def test_max_completion_tokens_goes_before_max_tokens(http):
 ], ids=lambda v: json.dumps(v)[:50])
 def test_what_does_not_go_together(http, fields, field):
     refused(http.post(COMPLETIONS, json={**GOOD[COMPLETIONS], **fields}), field)
+
+
+def test_a_server_that_stores_everything(start, tmp_path):
+    server = start("-c", 200, "--state-dir", tmp_path, "--store", "all")
+    for fields in ({"echo": True}, {"best_of": 2}, {"prompt_logprobs": 0}):
+        refused(server.post(COMPLETIONS, {**GOOD[COMPLETIONS], **fields}), "store")
+        assert server.post(COMPLETIONS, {**GOOD[COMPLETIONS], **fields, "store": False}).status_code == 200
+    body = {**GOOD[CHAT], "max_tokens": 6, "temperature": 1, "seed": 1, "return_token_ids": True, "logprobs": True, "logit_bias": {"a": 2}}
+    kept, plain = (server.post(CHAT, {**body, "store": store, "cache_prompt": False}) for store in (True, False))
+    assert kept.headers["X-Cohort-Stream-Id"] and kept.json()["choices"] == plain.json()["choices"]
 
 
 # ---- echo, and what the model says of the prompt ----
