@@ -1,6 +1,7 @@
 /* The table of all endpoints (api.h). Loop thread. */
 #include "api/api.h"
 
+#include "api/anthropic.h"
 #include "api/routes.h"
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
@@ -12,15 +13,18 @@
     }
 GENERATES(completions)
 GENERATES(chat)
+GENERATES(messages)
 
 static const struct route routes[] = {
     {"/v1/models", EVHTTP_REQ_GET, 0, 0, 1, models_list, NULL, 0},
     {"/v1/models/*", EVHTTP_REQ_GET, 0, 0, 1, models_one, NULL, 0},
     {"/v1/completions", EVHTTP_REQ_POST, 0, 0, 0, generate_completions, NULL, 0},
     {"/v1/chat/completions", EVHTTP_REQ_POST, 0, 0, 0, generate_chat, NULL, 0},
+    {"/v1/messages", EVHTTP_REQ_POST, 0, 0, 0, generate_messages, &error_shape_anthropic, 0},
+    {"/v1/messages/count_tokens", EVHTTP_REQ_POST, 0, 0, 0, messages_count_tokens, &error_shape_anthropic, 0},
 };
 
-static const struct dialect *const dialects[] = {&dialect_completions, &dialect_chat};
+static const struct dialect *const dialects[] = {&dialect_completions, &dialect_chat, &dialect_messages};
 
 const struct server_api api = {
     .routes = routes, .routes_n = COUNT(routes), .dialects = dialects, .dialects_n = COUNT(dialects)};

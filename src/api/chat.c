@@ -29,24 +29,9 @@ static const struct known_field chat_fields[] = {
     {"web_search_options", FIELD_REFUSED, NULL},
 };
 
-/* Without the white space around it, which templates may drop. */
-static size_t trimmed_bytes(const json_t *text) {
-    const char *s = json_string_value(text);
-    size_t begin = 0, end = json_string_length(text);
-    while (begin < end && (s[begin] == ' ' || (s[begin] >= '\t' && s[begin] <= '\r'))) begin++;
-    while (end > begin && (s[end - 1] == ' ' || (s[end - 1] >= '\t' && s[end - 1] <= '\r'))) end--;
-    return end - begin;
-}
-
-/* What is no message is looked at later. */
 static size_t messages_bytes(const json_t *messages) {
     size_t sum = 0;
-    for (size_t i = 0; i < json_array_size(messages); i++) {
-        const json_t *content = json_object_get(json_array_get(messages, i), "content");
-        sum += trimmed_bytes(content);
-        for (size_t j = 0; j < json_array_size(content); j++)
-            sum += trimmed_bytes(json_object_get(json_array_get(content, j), "text"));
-    }
+    for (size_t i = 0; i < json_array_size(messages); i++) sum += params_message_bytes(json_array_get(messages, i));
     return sum;
 }
 

@@ -19,10 +19,12 @@ struct error_view {
     int status;
     const char *message, *type; /* OpenAI's types */
     const char *param, *code;   /* NULL or "": none */
+    const char *request_id;     /* of the reply's header; NULL: none */
 };
 struct error_shape {
-    int (*status)(int status);                                /* in the place of the usual one; NULL: that */
+    int (*status)(const struct error_view *usual);            /* in the place of the usual one; NULL: that */
     int (*write)(struct buf *out, const struct error_view *); /* the JSON */
+    int request_ids;                                          /* every reply has a header "request-id" */
 };
 /* {"error":{message,type,param,code}}: of every path that is nobody else's. */
 extern const struct error_shape error_shape_openai;
@@ -37,7 +39,7 @@ struct route {
     int open, while_loading, while_draining; /* needs no key; is answered while the model loads, or the server ends */
     /* `name`: the segment at "*", as it is in the URL, or "". */
     void (*handle)(struct server *server, struct evhttp_request *http, const char *name);
-    const struct error_shape *errors; /* NULL: OpenAI's */
+    const struct error_shape *errors; /* also of the paths behind it; NULL: OpenAI's */
     int no_head;                      /* what GET gives may have no end */
 };
 

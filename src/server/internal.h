@@ -51,7 +51,7 @@ struct server {
     struct choice *by_id[ID_BUCKETS];
     uint64_t calls_open, calls_started;
     uint64_t replies_open; /* made or owed by a session's job, not all sent */
-    int session_jobs;
+    int session_jobs, tasks_n;
     int draining, stopping;
     int64_t drain_until_s;
     int64_t failed_s; /* when the engine was seen not to go on; 0: it does */

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "server/fields.h"
 #include "server/internal.h"
 #include "server/readers.h"
@@ -192,10 +193,28 @@ static void find_way(const struct server *server, struct evhttp_request *http, s
     }
 }
 
+/* A path that is nowhere speaks as the one that it lies behind. */
+static const struct error_shape *shape_of_neighbour(const struct server *server, const char *path) {
+    const struct route *route;
+    for (size_t i = 0; path && (route = route_number(server, i)) != NULL; i++) {
+        size_t n = strlen(route->path);
+        if (route->errors && strncmp(route->path, path, n) == 0 && path[n] == '/') return route->errors;
+    }
+    return &error_shape_openai;
+}
+
 const struct error_shape *server_shape_of(const struct server *server, struct evhttp_request *http) {
     struct way way;
     find_way(server, http, &way);
-    return way.route && way.route->errors ? way.route->errors : &error_shape_openai;
+    if (!way.route) return shape_of_neighbour(server, evhttp_uri_get_path(evhttp_request_get_evhttp_uri(http)));
+    return way.route->errors ? way.route->errors : &error_shape_openai;
+}
+
+static void name_request(const struct server *server, struct evhttp_request *http) {
+    char id[32];
+    if (!server_shape_of(server, http)->request_ids) return;
+    snprintf(id, sizeof id, "req_%016llx", (unsigned long long)rng_entropy());
+    evhttp_add_header(evhttp_request_get_output_headers(http), "request-id", id);
 }
 
 static void dispatch(struct server *server, struct evhttp_request *http, const struct way *way) {
@@ -226,6 +245,7 @@ static void on_request(struct evhttp_request *http, void *argument) {
     if (descriptors_scarce(bufferevent_getfd(socket)))
         evhttp_add_header(evhttp_request_get_output_headers(http), "Connection", "close");
     find_way(server, http, &way);
+    name_request(server, http);
     dispatch(server, http, &way);
 }
 
