@@ -77,7 +77,7 @@ static int read_content(const json_t *content, const char *place, json_t **out, 
     json_t *parts = json_array();
     int rc = parts ? 0 : no_memory(err);
     for (size_t i = 0; i < json_array_size(content) && !rc; i++) {
-        char at[64];
+        char at[128];
         snprintf(at, sizeof at, "%s[%zu]", place, i);
         rc = add_block(parts, json_array_get(content, i), at, err);
     }

@@ -62,30 +62,9 @@ static int chat_parse(struct call *call, const json_t *body, cohort_error *err) 
     return 0;
 }
 
-static int add_token(const struct call *call, int32_t id, float logprob, struct buf *out) {
-    const char *bytes;
-    size_t len;
-    openai_piece_of(call, id, &bytes, &len);
-    int rc = buf_adds(out, "{\"token\":");
-    if (!rc) rc = buf_json_string(out, bytes, len);
-    if (!rc) rc = buf_addf(out, ",\"logprob\":%.9g,\"bytes\":[", openai_logprob(logprob));
-    for (size_t i = 0; i < len && !rc; i++) rc = buf_addf(out, "%s%u", i ? "," : "", (unsigned)(unsigned char)bytes[i]);
-    if (!rc) rc = buf_adds(out, "]");
-    return rc;
-}
-
 static int chat_logprob(struct choice *choice, const cohort_event *event) {
-    struct buf *out = &choice->logprobs;
-    int rc = out->len ? buf_adds(out, ",") : 0;
-    if (!rc) rc = add_token(choice->call, event->token, event->logprob, out);
-    if (!rc) rc = buf_adds(out, ",\"top_logprobs\":[");
-    for (uint32_t i = 0; i < event->top_n && !rc; i++) {
-        if (i) rc = buf_adds(out, ",");
-        if (!rc) rc = add_token(choice->call, event->top[i].id, event->top[i].logprob, out);
-        if (!rc) rc = buf_adds(out, "}");
-    }
-    if (!rc) rc = buf_adds(out, "]}");
-    return rc;
+    int rc = choice->logprobs.len ? buf_adds(&choice->logprobs, ",") : 0;
+    return rc ? rc : openai_add_logprob(choice->call, event, &choice->logprobs);
 }
 
 static int add_chat_logprobs(struct choice *choice, struct buf *out) {

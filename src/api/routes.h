@@ -8,11 +8,18 @@
 #include "server/call.h"
 #include "server/http.h"
 
-extern const struct dialect dialect_completions, dialect_chat, dialect_messages;
+extern const struct dialect dialect_completions, dialect_chat, dialect_messages, dialect_responses;
 
 void models_list(struct server *server, struct evhttp_request *http, const char *name);
 void models_one(struct server *server, struct evhttp_request *http, const char *name);
 void messages_count_tokens(struct server *server, struct evhttp_request *http, const char *name);
+
+void responses_create(struct server *server, struct evhttp_request *http, const char *name);
+void responses_count(struct server *server, struct evhttp_request *http, const char *name);
+void responses_get(struct server *server, struct evhttp_request *http, const char *id);
+void responses_delete(struct server *server, struct evhttp_request *http, const char *id);
+void responses_cancel(struct server *server, struct evhttp_request *http, const char *id);
+void responses_items(struct server *server, struct evhttp_request *http, const char *id);
 
 /* Answers {"input_tokens":N}, the length of the chat (OpenAI's messages) as a prompt. `go_on`: its last message stays
  * open. `object` (a literal, NULL: none) is told besides. */

@@ -101,9 +101,15 @@ static void end_stream(struct call *call) {
     call_free(call);
 }
 
+int call_failing(struct call *call, const cohort_error *error, struct buf *out) {
+    if (call->dialect->fail) return call->dialect->fail(call, error, out);
+    int rc = error_json(out, call->dialect->errors, error);
+    return rc ? rc : buf_adds(out, "\n");
+}
+
 static void stream_failed(struct call *call, const cohort_error *error) {
     struct buf piece = {0};
-    if (error_json(&piece, call->dialect->errors, error) == 0) sink_event(&call->sink, 0, piece.data, piece.len);
+    if (call_failing(call, error, &piece) == 0) sink_events(&call->sink, piece.data, piece.len);
     buf_free(&piece);
     end_stream(call);
 }

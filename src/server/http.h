@@ -4,6 +4,7 @@
 #define SERVER_HTTP_H
 
 #include <event2/http.h>
+#include <jansson.h>
 #include <stdint.h>
 
 #include "base/buf.h"
@@ -12,6 +13,7 @@
 struct server;
 struct server_options;
 struct dialect;
+struct arrival;
 
 /* ---- errors, as each API words them ---- */
 
@@ -54,6 +56,10 @@ struct server_api {
 /* A route's handler for an endpoint that generates: reads the body and starts the call. */
 void server_generate(struct server *server, struct evhttp_request *http, const struct dialect *dialect);
 
+/* Its first half: the body, owned by the caller, and what is known of the request. NULL: it was answered. */
+json_t *server_read_body(struct server *server, struct evhttp_request *http, const struct dialect *dialect,
+                         struct arrival *arrival);
+
 /* ---- the server ---- */
 
 cohort_model *server_model(const struct server *server); /* NULL while it loads */
@@ -61,6 +67,7 @@ cohort_engine *server_engine(const struct server *server);
 const struct server_options *server_get_options(const struct server *server);
 int64_t server_started(const struct server *server); /* seconds since the epoch */
 int server_is_draining(const struct server *server);
+int server_has_journal(const struct server *server); /* calls can be stored */
 /* Whose request it is; -1: nobody's who may ask. */
 int server_tenant_of(const struct server *server, struct evhttp_request *http);
 

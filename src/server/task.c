@@ -35,14 +35,19 @@ static void work(struct pool_job *job) {
 static void done(struct pool_job *job) {
     struct task *task = (struct task *)job;
     struct server *server = task->server;
-    server->tasks_n--;
-    server->replies_open--;
     if (task->sink.http && server->stopping)
         err_set(&task->error, COHORT_E_CLOSED, NULL, "the server is shutting down");
     if (task->sink.http && task->error.code)
         sink_error(&task->sink, &task->error);
     else if (task->sink.http)
         task->answer(task);
+    if (task->again && task->sink.http) {
+        task->again = 0;
+        pool_add(task->pool, job);
+        return;
+    }
+    server->tasks_n--;
+    server->replies_open--;
     task_free(task);
 }
 
@@ -65,5 +70,6 @@ void task_start(struct task *task, enum task_pool which) {
     task->job.done = done;
     server->tasks_n++;
     server->replies_open++;
-    pool_add(which == TASK_JOURNAL ? server->journal_pool : server->pool, &task->job);
+    task->pool = which == TASK_JOURNAL ? server->journal_pool : server->pool;
+    pool_add(task->pool, &task->job);
 }

@@ -24,6 +24,8 @@ struct task { /* embedded in the caller's struct, as its first member */
     void (*work)(struct task *);   /* helper */
     void (*answer)(struct task *); /* empties the sink */
     void (*forget)(struct task *); /* frees what the task holds beside itself; NULL: nothing */
+    struct pool *pool;
+    int again; /* set by `answer`, which then has not answered: `work` has to be done once more */
 };
 
 enum task_pool {
