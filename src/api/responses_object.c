@@ -1,13 +1,22 @@
 /* The object of /v1/responses (responses.h). Pure: it follows from the request and what was said, so that a call that
  * is made again after a crash tells it with the same bytes; hence completed_at is left out. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/responses.h"
 #include "server/fields.h"
 
+/* As short as it can be said. */
+static int add_real(struct buf *out, double value) {
+    char text[40];
+    snprintf(text, sizeof text, "%.15g", value);
+    if (strtod(text, NULL) != value) snprintf(text, sizeof text, "%.17g", value);
+    return buf_adds(out, text);
+}
+
 static int add_json(struct buf *out, const json_t *value) {
-    if (!value) return buf_adds(out, "null");
+    if (json_is_real(value)) return add_real(out, json_real_value(value));
     char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
     int rc = text ? buf_adds(out, text) : COHORT_E_MEMORY;
     free(text);

@@ -422,6 +422,11 @@ static void find(struct pool_job *job) {
     journal_find(r->server->journal, r->id, STORED_NO_KEYS_BEFORE, &r->stream, &r->error);
 }
 
+static int not_found(const char *kind, cohort_error *err) {
+    *err = (cohort_error){0};
+    return err_set(err, COHORT_E_NOT_FOUND, NULL, "no such %s", kind ? kind : "stream");
+}
+
 static void was_found(struct pool_job *job) {
     struct reader *r = (struct reader *)job;
     if (came_back(r)) return;
@@ -429,6 +434,7 @@ static void was_found(struct pool_job *job) {
     if (!r->error.code && !s && !r->stream.ended && !r->removing)
         err_set(&r->error, COHORT_E_IO, NULL,
                 "the end of the stream could not be written; it is made again at the next start of the server");
+    if (r->error.code == COHORT_E_NOT_FOUND) not_found(r->kind, &r->error);
     cohort_error error = r->error;
     if (error.code) {
         answer_error(r, &error);
@@ -503,7 +509,7 @@ void readers_ask(struct server *server, struct evhttp_request *http, uint32_t te
     struct reader *r = NULL;
     int rc = 0;
     if (!server->journal || !is_id(id))
-        rc = err_set(&error, COHORT_E_NOT_FOUND, NULL, "no such %s", wish->kind ? wish->kind : "stream");
+        rc = not_found(wish->kind, &error);
     else if (server->readers_n >= STORED_ALL_READERS_MAX || owner_has_share(server, owner))
         rc = err_set(&error, COHORT_E_BUSY, NULL, "too many connections follow streams");
     else if (!(r = reader_new(server, id, owner)))
