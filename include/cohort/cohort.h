@@ -141,7 +141,9 @@ COHORT_API int cohort_detokenize(const cohort_model *model, const int32_t *ids, 
 COHORT_API int cohort_token_piece(const cohort_model *model, int32_t id, const char **bytes, size_t *len);
 /* Turns a chat (a JSON array of {"role","content"} objects, as in the OpenAI API) into ids, with the markers of the
  * model's turn template; contents are read as plain text, never as markers. `add_generation`: open the assistant's
- * turn. Errors name the field ("messages[2].role"). *out freed with cohort_free. */
+ * turn; COHORT_CHAT_CONTINUE: the last message is an assistant's, and its turn stays open behind it, with the white
+ * space that it ends with. Errors name the field ("messages[2].role"). *out freed with cohort_free. */
+enum { COHORT_CHAT_CONTINUE = 2 };
 COHORT_API int cohort_chat_render(const cohort_model *model, const char *messages_json, size_t len, int add_generation,
                                   int32_t **out, size_t *n, cohort_error *err);
 

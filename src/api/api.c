@@ -1,6 +1,7 @@
 /* The table of all endpoints (api.h). Loop thread. */
 #include "api/api.h"
 
+#include "api/anthropic.h"
 #include "api/llama.h"
 #include "api/routes.h"
 #include "api/tokens.h"
@@ -18,6 +19,7 @@ GENERATES(llama)
 GENERATES(infill)
 GENERATES(embeddings)
 GENERATES(embedding)
+GENERATES(messages)
 
 static const struct route routes[] = {
     {"/v1/models", EVHTTP_REQ_GET, 0, 0, 1, models_list, NULL, 0},
@@ -38,9 +40,18 @@ static const struct route routes[] = {
     {"/detokenize", EVHTTP_REQ_POST, 0, 0, 0, tokens_detokenize, &error_shape_llama, 0},
     {"/tokenizer_info", EVHTTP_REQ_GET, 0, 0, 1, tokens_info, &error_shape_llama, 0},
     {"/apply-template", EVHTTP_REQ_POST, 0, 0, 0, tokens_template, &error_shape_llama, 0},
+    {"/v1/responses", EVHTTP_REQ_POST, 0, 0, 0, responses_create, NULL, 0},
+    {"/v1/responses/input_tokens", EVHTTP_REQ_POST, 0, 0, 0, responses_count, NULL, 0},
+    {"/v1/responses/*", EVHTTP_REQ_GET, 0, 0, 1, responses_get, NULL, 1},
+    {"/v1/responses/*", EVHTTP_REQ_DELETE, 0, 0, 1, responses_delete, NULL, 0},
+    {"/v1/responses/*/cancel", EVHTTP_REQ_POST, 0, 0, 0, responses_cancel, NULL, 0},
+    {"/v1/responses/*/input_items", EVHTTP_REQ_GET, 0, 0, 1, responses_items, NULL, 0},
+    {"/v1/messages", EVHTTP_REQ_POST, 0, 0, 0, generate_messages, &error_shape_anthropic, 0},
+    {"/v1/messages/count_tokens", EVHTTP_REQ_POST, 0, 0, 0, messages_count_tokens, &error_shape_anthropic, 0},
 };
 
-static const struct dialect *const dialects[] = {&dialect_completions, &dialect_chat, &dialect_llama, &dialect_infill};
+static const struct dialect *const dialects[] = {&dialect_completions, &dialect_chat,  &dialect_messages,
+                                                 &dialect_responses,   &dialect_llama, &dialect_infill};
 
 const struct server_api api = {
     .routes = routes, .routes_n = COUNT(routes), .dialects = dialects, .dialects_n = COUNT(dialects)};

@@ -45,24 +45,9 @@ static const struct known_field chat_fields[] = {
     {"suffix", FIELD_REFUSED, "\"\""},
 };
 
-/* Without the white space around it, which templates may drop. */
-static size_t trimmed_bytes(const json_t *text) {
-    const char *s = json_string_value(text);
-    size_t begin = 0, end = json_string_length(text);
-    while (begin < end && (s[begin] == ' ' || (s[begin] >= '\t' && s[begin] <= '\r'))) begin++;
-    while (end > begin && (s[end - 1] == ' ' || (s[end - 1] >= '\t' && s[end - 1] <= '\r'))) end--;
-    return end - begin;
-}
-
-/* What is no message is looked at later. */
 static size_t messages_bytes(const json_t *messages) {
     size_t sum = 0;
-    for (size_t i = 0; i < json_array_size(messages); i++) {
-        const json_t *content = json_object_get(json_array_get(messages, i), "content");
-        sum += trimmed_bytes(content);
-        for (size_t j = 0; j < json_array_size(content); j++)
-            sum += trimmed_bytes(json_object_get(json_array_get(content, j), "text"));
-    }
+    for (size_t i = 0; i < json_array_size(messages); i++) sum += params_message_bytes(json_array_get(messages, i));
     return sum;
 }
 
@@ -250,31 +235,10 @@ static int chat_prepare(struct call *call, cohort_error *err) {
 
 /* ---- log-probabilities ---- */
 
-static int add_token(const struct call *call, int32_t id, float logprob, struct buf *out) {
-    const char *bytes;
-    size_t len;
-    openai_piece_of(call, id, &bytes, &len);
-    int rc = buf_adds(out, "{\"token\":");
-    if (!rc) rc = buf_json_string(out, bytes, len);
-    if (!rc) rc = buf_addf(out, ",\"logprob\":%.9g,\"bytes\":[", openai_logprob(logprob));
-    for (size_t i = 0; i < len && !rc; i++) rc = buf_addf(out, "%s%u", i ? "," : "", (unsigned)(unsigned char)bytes[i]);
-    if (!rc) rc = buf_adds(out, "]");
-    return rc;
-}
-
 static int chat_logprob(struct choice *choice, const cohort_event *event) {
-    struct buf *out = &choice->logprobs;
-    int rc = out->len ? buf_adds(out, ",") : 0;
-    if (!rc) rc = add_token(choice->call, event->token, event->logprob, out);
-    if (!rc) rc = buf_adds(out, ",\"top_logprobs\":[");
+    int rc = choice->logprobs.len ? buf_adds(&choice->logprobs, ",") : 0;
     uint32_t most = (uint32_t)openai_of(choice->call)->logprobs;
-    for (uint32_t i = 0; i < event->top_n && i < most && !rc; i++) {
-        if (i) rc = buf_adds(out, ",");
-        if (!rc) rc = add_token(choice->call, event->top[i].id, event->top[i].logprob, out);
-        if (!rc) rc = buf_adds(out, "}");
-    }
-    if (!rc) rc = buf_adds(out, "]}");
-    return rc;
+    return rc ? rc : openai_add_logprob(choice->call, event, most, &choice->logprobs);
 }
 
 static int add_chat_logprobs(struct choice *choice, struct buf *out) {

@@ -72,6 +72,29 @@ void openai_piece_of(const struct call *call, int32_t id, const char **bytes, si
     }
 }
 
+static int add_token(const struct call *call, int32_t id, float logprob, struct buf *out) {
+    const char *bytes;
+    size_t len;
+    openai_piece_of(call, id, &bytes, &len);
+    int rc = buf_adds(out, "{\"token\":");
+    if (!rc) rc = buf_json_string(out, bytes, len);
+    if (!rc) rc = buf_addf(out, ",\"logprob\":%.9g,\"bytes\":[", openai_logprob(logprob));
+    for (size_t i = 0; i < len && !rc; i++) rc = buf_addf(out, "%s%u", i ? "," : "", (unsigned)(unsigned char)bytes[i]);
+    if (!rc) rc = buf_adds(out, "]");
+    return rc;
+}
+
+int openai_add_logprob(const struct call *call, const cohort_event *event, uint32_t most, struct buf *out) {
+    int rc = add_token(call, event->token, event->logprob, out);
+    if (!rc) rc = buf_adds(out, ",\"top_logprobs\":[");
+    for (uint32_t i = 0; i < event->top_n && i < most && !rc; i++) {
+        if (i) rc = buf_adds(out, ",");
+        if (!rc) rc = add_token(call, event->top[i].id, event->top[i].logprob, out);
+        if (!rc) rc = buf_adds(out, "}");
+    }
+    return rc ? rc : buf_adds(out, "]}");
+}
+
 int openai_usage_event(struct call *call, struct buf *out, const char *object) {
     if (!call->params.include_usage) return 0;
     int rc = openai_add_head(call, out, object);

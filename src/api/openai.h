@@ -72,6 +72,8 @@ int openai_add_prompt_logprobs(const struct choice *choice, struct buf *out);
 double openai_logprob(float logprob);
 /* A token's own bytes. */
 void openai_piece_of(const struct call *call, int32_t id, const char **bytes, size_t *len);
+/* {"token","logprob","bytes","top_logprobs":[...]}: a token of a chat. */
+int openai_add_logprob(const struct call *call, const cohort_event *event, uint32_t most, struct buf *out);
 /* The event that tells usage, for a stream that asked for it. */
 int openai_usage_event(struct call *call, struct buf *out, const char *object);
 /* Names of fields: refuses what cannot be done, tells what is not known in a header. */

@@ -35,6 +35,23 @@ int params_ids(const struct call *call, const json_t *array, const char *field, 
     return params_ids_for(call->server, array, field, out, n, err);
 }
 
+/* Without the white space around it, which templates may drop. */
+static size_t trimmed_bytes(const json_t *text) {
+    const char *s = json_string_value(text);
+    size_t begin = 0, end = json_string_length(text);
+    while (begin < end && (s[begin] == ' ' || (s[begin] >= '\t' && s[begin] <= '\r'))) begin++;
+    while (end > begin && (s[end - 1] == ' ' || (s[end - 1] >= '\t' && s[end - 1] <= '\r'))) end--;
+    return end - begin;
+}
+
+size_t params_message_bytes(const json_t *message) {
+    const json_t *content = json_object_get(message, "content");
+    size_t sum = trimmed_bytes(content);
+    for (size_t j = 0; j < json_array_size(content); j++)
+        sum += trimmed_bytes(json_object_get(json_array_get(content, j), "text"));
+    return sum;
+}
+
 static int read_stops(struct params *p, const json_t *body, cohort_error *err) {
     const json_t *stop = field_present(body, "stop");
     if (!stop) return 0;

@@ -101,9 +101,15 @@ static void end_stream(struct call *call) {
     call_free(call);
 }
 
+int call_failing(struct call *call, const cohort_error *error, struct buf *out) {
+    if (call->dialect->fail) return call->dialect->fail(call, error, out);
+    int rc = error_json(out, call->dialect->errors, error);
+    return rc ? rc : buf_adds(out, "\n");
+}
+
 static void stream_failed(struct call *call, const cohort_error *error) {
     struct buf piece = {0};
-    if (error_json(&piece, call->dialect->errors, error) == 0) sink_event(&call->sink, 0, piece.data, piece.len);
+    if (call_failing(call, error, &piece) == 0) sink_events(&call->sink, piece.data, piece.len);
     buf_free(&piece);
     end_stream(call);
 }
@@ -231,8 +237,9 @@ static int chat_ids(struct call *call, struct prompt *prompt, cohort_error *err)
     const struct params *p = &call->params;
     cohort_turn *turns;
     size_t turns_n;
-    int rc = cohort_chat_render_turns(call->server->model, p->messages, strlen(p->messages), 1, &prompt->ids,
-                                      &prompt->ids_n, &turns, &turns_n, err);
+    int rc = cohort_chat_render_turns(call->server->model, p->messages, strlen(p->messages),
+                                      p->continue_last ? COHORT_CHAT_CONTINUE : 1, &prompt->ids, &prompt->ids_n, &turns,
+                                      &turns_n, err);
     if (!rc) cache_borders(turns, turns_n, prompt->ids_n, &call->params.cache);
     cohort_free(turns);
     return rc;

@@ -78,12 +78,14 @@ struct params {
     uint32_t timeout_ms, max_predict_ms; /* 0: none */
     int32_t priority;
     int store;                           /* -1: not said */
+    int detached;                        /* stored: answered when it is, and not followed */
     cohort_span stops[COHORT_STOPS_MAX]; /* in the body's JSON */
     size_t stops_n;
     int32_t stop_ids[COHORT_STOP_IDS_MAX];
     size_t stop_ids_n;
     struct cache_params cache;
-    char *messages; /* chat: JSON text of the messages, owned */
+    char *messages;    /* chat: JSON text of the messages, owned */
+    int continue_last; /* the last of them is an answer's beginning */
 };
 
 /* How one API speaks. What is written for a stream is appended to `out`: events, one a line, each ended by a newline
@@ -95,6 +97,8 @@ struct dialect {
     const struct error_shape *errors;
     const char *done; /* the data of a stream's last event; NULL: nothing follows what `close` wrote */
     int names_events; /* an event's name is its "type", with which its JSON begins */
+    int keeps;        /* stored unless the request says no, if there is where to; `piece` collects, too, and `whole` is
+                         made of every stored call, also of a streamed one */
     /* Bytes of text that the longest prompt of a body has at least, before it is parsed (glance.h). */
     size_t (*text_bytes)(const struct glance *glance);
     /* Fills call->params and call->prompts from the body; a code with the field's name on failure. */
@@ -108,6 +112,9 @@ struct dialect {
     /* Collects such an event for a reply that is not streamed. */
     int (*collect)(struct choice *choice, const cohort_event *event);
     int (*close)(struct call *call, struct buf *out); /* when all choices have finished; NULL: nothing */
+    /* A stream's last events if the call fails; NULL: the error's JSON. */
+    int (*fail)(struct call *call, const cohort_error *error, struct buf *out);
+    int (*begun)(struct call *call, struct buf *out); /* the body of a reply to params.detached */
     int (*whole)(struct call *call, struct buf *out); /* the one body of a reply that is not streamed */
     void (*forget)(struct call *call);                /* frees call->own; NULL: there is none */
 };
@@ -162,6 +169,8 @@ void call_submit(struct call *call); /* gives it to a helper */
 int call_check_places(struct server *server, uint32_t tenant, const char *field, size_t n, cohort_error *err);
 /* The events that a stream begins with. */
 int call_opening(struct call *call, struct buf *out);
+/* The events that a stream ends with when the call fails, one a line. */
+int call_failing(struct call *call, const cohort_error *error, struct buf *out);
 /* The choice's end, if the event is one; a code if the call cannot go on. */
 int call_take_end(struct choice *choice, const cohort_event *event, cohort_error *err);
 void call_drop_choice(struct choice *choice);

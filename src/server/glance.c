@@ -70,14 +70,16 @@ static int is_prompt(const struct glance *g) {
     return (g->depth == 1 || (g->depth == 2 && is_list(g, 2))) && is_named(g, 1, "prompt");
 }
 
-static int is_content(const struct glance *g) {
-    if (g->depth < 3 || !is_named(g, 1, "messages") || !is_list(g, 2) || !is_named(g, 3, "content")) return 0;
+static int is_content(const struct glance *g, const char *list) {
+    if (g->depth < 3 || !is_named(g, 1, list) || !is_list(g, 2) || !is_named(g, 3, "content")) return 0;
     return g->depth == 3 || (g->depth == 5 && is_list(g, 4) && is_named(g, 5, "text"));
 }
 
 static void take_value(struct glance *g) {
     if (is_prompt(g) && g->bytes > g->prompt) g->prompt = g->bytes;
-    if (is_content(g) && g->last) g->messages += g->last - g->first;
+    if (is_content(g, "messages") && g->last) g->messages += g->last - g->first;
+    if ((is_content(g, "input") || (g->depth == 1 && is_named(g, 1, "input"))) && g->last)
+        g->input += g->last - g->first;
 }
 
 static void take_name(struct glance *g) {

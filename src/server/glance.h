@@ -17,6 +17,7 @@ struct glance {      /* zero-initialise */
     size_t prompt;   /* {"prompt": "..." or ["...", ...]}: bytes of the longest */
     size_t messages; /* {"messages": [{"content": "..." or [{"text": "..."}, ...]}, ...]}: bytes of all together, white
                         space at their ends left out, since templates may drop it */
+    size_t input;    /* {"input": "..." or [{"content": as above}, ...]}: the same */
 
     /* the string that is being read, or was read last */
     int in_string, escaped, read; /* `read`: it has ended, and what follows says whether it was a name or a value */

@@ -4,6 +4,7 @@
 #define SERVER_HTTP_H
 
 #include <event2/http.h>
+#include <jansson.h>
 #include <stdint.h>
 
 #include "base/buf.h"
@@ -12,6 +13,7 @@
 struct server;
 struct server_options;
 struct dialect;
+struct arrival;
 
 /* ---- errors, as each API words them ---- */
 
@@ -19,10 +21,12 @@ struct error_view {
     int status;
     const char *message, *type; /* OpenAI's types */
     const char *param, *code;   /* NULL or "": none */
+    const char *request_id;     /* of the reply's header; NULL: none */
 };
 struct error_shape {
-    int (*status)(int status);                                /* in the place of the usual one; NULL: that */
+    int (*status)(const struct error_view *usual);            /* in the place of the usual one; NULL: that */
     int (*write)(struct buf *out, const struct error_view *); /* the JSON */
+    int request_ids;                                          /* every reply has a header "request-id" */
 };
 /* {"error":{message,type,param,code}}: of every path that is nobody else's. */
 extern const struct error_shape error_shape_openai;
@@ -37,7 +41,7 @@ struct route {
     int open, while_loading, while_draining; /* needs no key; is answered while the model loads, or the server ends */
     /* `name`: the segment at "*", as it is in the URL, or "". */
     void (*handle)(struct server *server, struct evhttp_request *http, const char *name);
-    const struct error_shape *errors; /* NULL: OpenAI's */
+    const struct error_shape *errors; /* also of the paths behind it; NULL: OpenAI's */
     int no_head;                      /* what GET gives may have no end */
 };
 
@@ -52,6 +56,10 @@ struct server_api {
 /* A route's handler for an endpoint that generates: reads the body and starts the call. */
 void server_generate(struct server *server, struct evhttp_request *http, const struct dialect *dialect);
 
+/* Its first half: the body, owned by the caller, and what is known of the request. NULL: it was answered. */
+json_t *server_read_body(struct server *server, struct evhttp_request *http, const struct dialect *dialect,
+                         struct arrival *arrival);
+
 /* ---- the server ---- */
 
 cohort_model *server_model(const struct server *server); /* NULL while it loads */
@@ -59,6 +67,7 @@ cohort_engine *server_engine(const struct server *server);
 const struct server_options *server_get_options(const struct server *server);
 int64_t server_started(const struct server *server); /* seconds since the epoch */
 int server_is_draining(const struct server *server);
+int server_has_journal(const struct server *server); /* calls can be stored */
 /* Whose request it is; -1: nobody's who may ask. */
 int server_tenant_of(const struct server *server, struct evhttp_request *http);
 

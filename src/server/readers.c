@@ -26,6 +26,8 @@ struct reader {
     char id[JOURNAL_ID_MAX + 1], owner[JOURNAL_OWNER_MAX + 1];
     uint64_t number, at; /* at: the last event that was sent */
     int whole, removing; /* wants the one body; waits for the end of the stream itself */
+    int cancelling;      /* ends it first */
+    const char *kind;    /* what it calls the stream */
     int in_pool, gone;
     struct buf batch; /* from the journal: lengths (uint32_t) and events, or the one body */
     size_t batch_at;
@@ -227,7 +229,7 @@ static void feed_whole(struct reader *r) {
     cohort_error error = {0};
     if (!s) {
         give_to_pool(r, read_result, result_was_read);
-    } else if (s->call && s->call->params.stream) {
+    } else if (s->call && s->call->params.stream && !s->call->dialect->keeps) {
         was_streamed(&error);
         answer_error(r, &error);
     } else if (s->state == STORED_ENDED) {
@@ -253,8 +255,21 @@ static void finish(struct reader *r) {
     }
 }
 
+/* Who cancels is told that it holds. */
+static void cannot_cancel(struct reader *r) {
+    cohort_error error = {0};
+    err_set(&error, COHORT_E_IO, NULL, "the state directory cannot be written, so that the end would not last");
+    answer_error(r, &error);
+}
+
 static void feed(struct reader *r) {
+    const struct stored *held = r->stored;
     if (r->in_pool || r->removing || !r->sink.http) return;
+    if (held && stored_is_held(held)) return;
+    if (held && held->cancelled && held->state == STORED_ENDED && held->lost) {
+        cannot_cancel(r);
+        return;
+    }
     if (r->whole) {
         feed_whole(r);
         return;
@@ -352,7 +367,7 @@ static void answer_deleted(struct reader *r) {
     struct buf body = {0};
     int rc = buf_adds(&body, "{\"id\":");
     if (!rc) rc = buf_json_string(&body, r->id, strlen(r->id));
-    if (!rc) rc = buf_adds(&body, ",\"object\":\"stream.deleted\",\"deleted\":true}");
+    if (!rc) rc = buf_addf(&body, ",\"object\":\"%s\",\"deleted\":true}", r->kind ? r->kind : "stream.deleted");
     sink_json(&r->sink, rc ? 503 : 200, rc ? "{}" : body.data, rc ? 2 : body.len);
     buf_free(&body);
     reader_free(r);
@@ -387,6 +402,9 @@ static void join(struct reader *r, struct stored *s) {
         uint64_t number = s->number;
         stored_forget(s);
         remove_number(r, number);
+    } else if (r->cancelling && s->state != STORED_ENDED) {
+        attach(r, s);
+        stored_cancel(s); /* answers, now or when it is on the disk */
     } else if (s->readers_n >= STORED_READERS_MAX) {
         err_set(&error, COHORT_E_BUSY, NULL, "the stream has %d readers already", STORED_READERS_MAX);
         answer_error(r, &error);
@@ -404,6 +422,11 @@ static void find(struct pool_job *job) {
     journal_find(r->server->journal, r->id, STORED_NO_KEYS_BEFORE, &r->stream, &r->error);
 }
 
+static int not_found(const char *kind, cohort_error *err) {
+    *err = (cohort_error){0};
+    return err_set(err, COHORT_E_NOT_FOUND, NULL, "no such %s", kind ? kind : "stream");
+}
+
 static void was_found(struct pool_job *job) {
     struct reader *r = (struct reader *)job;
     if (came_back(r)) return;
@@ -411,6 +434,7 @@ static void was_found(struct pool_job *job) {
     if (!r->error.code && !s && !r->stream.ended && !r->removing)
         err_set(&r->error, COHORT_E_IO, NULL,
                 "the end of the stream could not be written; it is made again at the next start of the server");
+    if (r->error.code == COHORT_E_NOT_FOUND) not_found(r->kind, &r->error);
     cohort_error error = r->error;
     if (error.code) {
         answer_error(r, &error);
@@ -433,7 +457,7 @@ static int read_number(const char *text, uint64_t *out, cohort_error *err) {
     return 0;
 }
 
-static int read_wishes(struct reader *r, struct evhttp_request *http, cohort_error *err) {
+static int read_wish(struct evhttp_request *http, struct readers_wish *wish, cohort_error *err) {
     struct evkeyvalq *headers = evhttp_request_get_input_headers(http);
     const char *last = evhttp_find_header(headers, "Last-Event-ID"), *accept = evhttp_find_header(headers, "Accept");
     char in_query[32], result[32]; /* longer than what is good */
@@ -442,13 +466,13 @@ static int read_wishes(struct reader *r, struct evhttp_request *http, cohort_err
     int has_result = query_field(http, "result", result, sizeof result, err);
     if (has_result < 0) return has_result;
     if (!last && has_last) last = in_query;
-    int rc = last ? read_number(last, &r->at, err) : 0;
+    int rc = last ? read_number(last, &wish->after, err) : 0;
     if (!rc && has_result && strcmp(result, "1") != 0 && strcmp(result, "0") != 0)
         rc = err_set(err, COHORT_E_ARGUMENT, "result", "result must be 1 or 0");
     if (has_result)
-        r->whole = *result == '1';
+        wish->whole = *result == '1';
     else
-        r->whole = accept && strstr(accept, "application/json") && !strstr(accept, "text/event-stream");
+        wish->whole = accept && strstr(accept, "application/json") && !strstr(accept, "text/event-stream");
     return rc;
 }
 
@@ -470,12 +494,22 @@ static int owner_has_share(const struct server *server, const char *owner) {
 }
 
 void readers_route(struct server *server, struct evhttp_request *http, uint32_t tenant, const char *id) {
+    struct readers_wish wish = {.removing = evhttp_request_get_command(http) == EVHTTP_REQ_DELETE};
+    cohort_error error = {0};
+    if (!wish.removing && server->journal && is_id(id) && read_wish(http, &wish, &error) != 0)
+        reply_error(server, http, &error);
+    else
+        readers_ask(server, http, tenant, id, &wish);
+}
+
+void readers_ask(struct server *server, struct evhttp_request *http, uint32_t tenant, const char *id,
+                 const struct readers_wish *wish) {
     cohort_error error = {0};
     const char *owner = stored_owner(server, tenant);
     struct reader *r = NULL;
     int rc = 0;
     if (!server->journal || !is_id(id))
-        rc = err_set(&error, COHORT_E_NOT_FOUND, NULL, "no such stream");
+        rc = not_found(wish->kind, &error);
     else if (server->readers_n >= STORED_ALL_READERS_MAX || owner_has_share(server, owner))
         rc = err_set(&error, COHORT_E_BUSY, NULL, "too many connections follow streams");
     else if (!(r = reader_new(server, id, owner)))
@@ -485,9 +519,12 @@ void readers_route(struct server *server, struct evhttp_request *http, uint32_t 
         return;
     }
     r->sink.http = http;
-    r->removing = evhttp_request_get_command(http) == EVHTTP_REQ_DELETE;
-    rc = r->removing ? 0 : read_wishes(r, http, &error);
-    if (!rc) rc = sink_watch(&r->sink, &error);
+    r->at = wish->after;
+    r->whole = wish->whole;
+    r->removing = wish->removing;
+    r->cancelling = wish->cancelling;
+    r->kind = wish->kind;
+    rc = sink_watch(&r->sink, &error);
     struct stored *s = rc ? NULL : stored_find(server, id, owner);
     if (rc)
         answer_error(r, &error);

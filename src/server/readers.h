@@ -12,6 +12,16 @@ struct reader;
 
 /* GET and DELETE of /v1/streams/ID; `id` as it stands in the path. */
 void readers_route(struct server *server, struct evhttp_request *http, uint32_t tenant, const char *id);
+/* The same of a request that says it otherwise. */
+struct readers_wish {
+    uint64_t after; /* events of which it has been sent already */
+    int whole;      /* the one body */
+    int removing;
+    int cancelling;   /* with `whole`: the stream ends first, if it runs */
+    const char *kind; /* a literal: what the stream is called; NULL: "stream" */
+};
+void readers_ask(struct server *server, struct evhttp_request *http, uint32_t tenant, const char *id,
+                 const struct readers_wish *wish);
 /* The sink's request follows s, behind event `after`; `whole`: it gets the one body when there is one. */
 void reader_follow(struct stored *s, struct sink *sink, uint64_t after, int whole);
 /* There may be more for those who follow s. It stays, also if it has ended. */

@@ -85,24 +85,32 @@ static int write_openai(struct buf *out, const struct error_view *e) {
 
 const struct error_shape error_shape_openai = {.write = write_openai};
 
-static int status_in(const struct error_shape *shape, int status) {
-    return shape->status ? shape->status(status) : status;
+static int status_in(const struct error_shape *shape, const struct error_view *usual) {
+    return shape->status ? shape->status(usual) : usual->status;
 }
 
-int error_status(const struct error_shape *shape, const cohort_error *error) {
-    return status_in(shape, find_status(error->code)->status);
-}
-
-int error_json(struct buf *out, const struct error_shape *shape, const cohort_error *error) {
+static struct error_view view_of(const struct error_shape *shape, const cohort_error *error) {
     const struct status_of *s = find_status(error->code);
     const char *name = s->name;
     if (error->code == COHORT_E_BUSY && strcmp(error->field, "tokens_per_minute") == 0) name = "rate_limit_exceeded";
-    const struct error_view view = {.status = status_in(shape, s->status),
-                                    .message = error->text[0] ? error->text : cohort_error_text(error->code),
-                                    .type = s->type,
-                                    .param = error->field,
-                                    .code = name};
+    struct error_view view = {.status = s->status,
+                              .message = error->text[0] ? error->text : cohort_error_text(error->code),
+                              .type = s->type,
+                              .param = error->field,
+                              .code = name};
+    view.status = status_in(shape, &view);
+    return view;
+}
+
+int error_status(const struct error_shape *shape, const cohort_error *error) { return view_of(shape, error).status; }
+
+int error_json(struct buf *out, const struct error_shape *shape, const cohort_error *error) {
+    const struct error_view view = view_of(shape, error);
     return shape->write(out, &view);
+}
+
+static const char *request_id_of(struct evhttp_request *http) {
+    return evhttp_find_header(evhttp_request_get_output_headers(http), "request-id");
 }
 
 /* Whole seconds for everybody, and milliseconds for clients that read them. A second if it is not known. */
@@ -129,8 +137,10 @@ void reply_error(struct server *server, struct evhttp_request *http, const cohor
     struct buf body = {0};
     int usual = find_status(error->code)->status;
     if (usual == 429 || usual == 503) add_retry_after(http, error->retry_after_ms);
-    int rc = error_json(&body, shape, error);
-    send_error(http, status_in(shape, usual), &body, rc);
+    struct error_view view = view_of(shape, error);
+    view.request_id = request_id_of(http);
+    int rc = shape->write(&body, &view);
+    send_error(http, view.status, &body, rc);
 }
 
 void reply_status(struct server *server, struct evhttp_request *http, int status, const char *type,
@@ -138,7 +148,8 @@ void reply_status(struct server *server, struct evhttp_request *http, int status
     const struct error_shape *shape = server_shape_of(server, http);
     struct buf body = {0};
     if (status == 503) add_retry_after(http, 0);
-    const struct error_view view = {.status = status_in(shape, status), .message = message, .type = type};
+    struct error_view view = {.status = status, .message = message, .type = type, .request_id = request_id_of(http)};
+    view.status = status_in(shape, &view);
     int rc = shape->write(&body, &view);
     send_error(http, view.status, &body, rc);
 }

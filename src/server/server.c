@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "server/fields.h"
 #include "server/internal.h"
 #include "server/readers.h"
@@ -75,22 +76,26 @@ static int check_body(const struct server *server, const struct dialect *dialect
     return cohort_check_length(server->engine, dialect->text_bytes(&glance), UINT32_MAX, err);
 }
 
-void server_generate(struct server *server, struct evhttp_request *http, const struct dialect *dialect) {
+json_t *server_read_body(struct server *server, struct evhttp_request *http, const struct dialect *dialect,
+                         struct arrival *arrival) {
     struct evbuffer *input = evhttp_request_get_input_buffer(http);
-    struct arrival arrival = {.tenant = (uint32_t)server_tenant_of(server, http), .read_us = clock_us()};
+    *arrival = (struct arrival){.tenant = (uint32_t)server_tenant_of(server, http), .read_us = clock_us()};
     cohort_error error = {0};
-    traceparent_accept(http, &arrival.trace);
-    if (check_body(server, dialect, input, &error) != 0) {
+    json_t *body = NULL;
+    traceparent_accept(http, &arrival->trace);
+    int rc = check_body(server, dialect, input, &error);
+    if (rc)
         call_name_input(dialect, &error);
-        reply_error(server, http, &error);
-        return;
-    }
-    json_t *body;
-    if (fields_body(input, &body, &error) != 0) {
-        reply_error(server, http, &error);
-        return;
-    }
-    call_start(server, dialect, http, &arrival, body);
+    else
+        rc = fields_body(input, &body, &error);
+    if (rc) reply_error(server, http, &error);
+    return body;
+}
+
+void server_generate(struct server *server, struct evhttp_request *http, const struct dialect *dialect) {
+    struct arrival arrival;
+    json_t *body = server_read_body(server, http, dialect, &arrival);
+    if (body) call_start(server, dialect, http, &arrival, body);
 }
 
 static int loop_is_well(struct server *server) {
@@ -192,10 +197,28 @@ static void find_way(const struct server *server, struct evhttp_request *http, s
     }
 }
 
+/* A path that is nowhere speaks as the one that it lies behind. */
+static const struct error_shape *shape_of_neighbour(const struct server *server, const char *path) {
+    const struct route *route;
+    for (size_t i = 0; path && (route = route_number(server, i)) != NULL; i++) {
+        size_t n = strlen(route->path);
+        if (route->errors && strncmp(route->path, path, n) == 0 && path[n] == '/') return route->errors;
+    }
+    return &error_shape_openai;
+}
+
 const struct error_shape *server_shape_of(const struct server *server, struct evhttp_request *http) {
     struct way way;
     find_way(server, http, &way);
-    return way.route && way.route->errors ? way.route->errors : &error_shape_openai;
+    if (!way.route) return shape_of_neighbour(server, evhttp_uri_get_path(evhttp_request_get_evhttp_uri(http)));
+    return way.route->errors ? way.route->errors : &error_shape_openai;
+}
+
+static void name_request(const struct server *server, struct evhttp_request *http) {
+    char id[32];
+    if (!server_shape_of(server, http)->request_ids) return;
+    snprintf(id, sizeof id, "req_%016llx", (unsigned long long)rng_entropy());
+    evhttp_add_header(evhttp_request_get_output_headers(http), "request-id", id);
 }
 
 static void dispatch(struct server *server, struct evhttp_request *http, const struct way *way) {
@@ -226,6 +249,7 @@ static void on_request(struct evhttp_request *http, void *argument) {
     if (descriptors_scarce(bufferevent_getfd(socket)))
         evhttp_add_header(evhttp_request_get_output_headers(http), "Connection", "close");
     find_way(server, http, &way);
+    name_request(server, http);
     dispatch(server, http, &way);
 }
 
@@ -448,6 +472,7 @@ cohort_engine *server_engine(const struct server *server) { return server->engin
 const struct server_options *server_get_options(const struct server *server) { return &server->options; }
 int64_t server_started(const struct server *server) { return server->started; }
 int server_is_draining(const struct server *server) { return server->draining; }
+int server_has_journal(const struct server *server) { return server->journal != NULL; }
 uint16_t server_port(const struct server *server) { return server->port; }
 
 const cohort_tenant *server_tenants(const struct server *server, size_t *n) { return keys_tenants(server->keys, n); }

@@ -184,7 +184,8 @@ void stored_forget(struct stored *s) {
 static int wants(const struct call *call, cohort_error *err) {
     const struct server_options *o = &call->server->options;
     int store = call->params.store;
-    if (o->store == SERVER_STORE_ALL && store != 0) return 1;
+    int keeps = o->store == SERVER_STORE_ALL || (call->dialect->keeps && call->server->journal);
+    if (keeps && store != 0) return 1;
     if (store != 1) return 0;
     if (o->store == SERVER_STORE_NONE)
         return err_set(err, COHORT_E_UNSUPPORTED, "store", "store is switched off on this server (--store none)");
@@ -264,12 +265,28 @@ void stored_submitted(struct stored *s, const cohort_error *error) {
     call_free(call); /* and s */
 }
 
+/* Nobody follows it; its id is all that the client needs. */
+static void tell_begun(struct call *call) {
+    struct buf body = {0};
+    cohort_error error = {0};
+    if (call->dialect->begun(call, &body) == 0) {
+        sink_json(&call->sink, 200, body.data, body.len);
+    } else {
+        err_set(&error, COHORT_E_MEMORY, NULL, "no memory for the reply; the call %s goes on", call->id);
+        sink_error(&call->sink, &error);
+    }
+    buf_free(&body);
+}
+
 /* The request is on the disk. */
 static void acknowledge(struct stored *s) {
     struct call *call = s->call;
     s->waits_since_s = 0;
     evhttp_add_header(evhttp_request_get_output_headers(call->sink.http), "X-Cohort-Stream-Id", s->id);
-    reader_follow(s, &call->sink, 0, !call->params.stream);
+    if (call->params.detached && !call->params.stream)
+        tell_begun(call);
+    else
+        reader_follow(s, &call->sink, 0, !call->params.stream);
     stored_run(s);
 }
 
@@ -282,6 +299,12 @@ static void refuse(struct stored *s, int code) {
 }
 
 /* ---- what the journal reports ---- */
+
+static void settle(struct stored *s) {
+    s->settled = 1;
+    if (s->cancelled) readers_feed(s); /* they waited for it */
+    stored_maybe_free(s);
+}
 
 static void take_result(struct stored *s, const struct journal_result *r) {
     switch (r->kind) {
@@ -305,8 +328,7 @@ static void take_result(struct stored *s, const struct journal_result *r) {
         break;
     case JOURNAL_END:
         if (r->code) stored_lose(s);
-        s->settled = 1;
-        stored_maybe_free(s);
+        settle(s);
         return;
     default:
         return;
@@ -337,8 +359,7 @@ static void check_commit(struct stored *s, int64_t now) {
         stored_pump(s);
     } else if (s->state == STORED_ENDED) {
         stored_lose(s);
-        s->settled = 1;
-        stored_maybe_free(s);
+        settle(s);
     }
 }
 

@@ -79,6 +79,7 @@ struct stored {
     struct buf body;       /* until it is in the journal */
     struct buf model_name; /* recovered */
     int recovered, forgotten, lost;
+    int cancelled; /* it ends with what has been said; told once that is on the disk */
     uint32_t tries;
     int64_t again_s;       /* recovered: not taken up before; 0: at any time */
     int64_t waits_since_s; /* for a commit; 0: for none */
@@ -120,6 +121,8 @@ void stored_pump(struct stored *s);
 void stored_fail(struct stored *s, const cohort_error *error);
 /* Ends here, unfinished, for the next start to go on with. Its readers' streams end without [DONE]. */
 void stored_suspend(struct stored *s);
+/* Ends with what it has said so far; a recovered one when that is known again. May free it if nobody reads it. */
+void stored_cancel(struct stored *s);
 /* Its owner deleted it. Nothing of it is left but in the journal. */
 void stored_forget(struct stored *s);
 /* The call is being freed by somebody else: its client left before it was acknowledged, or the server ends. */
@@ -131,6 +134,10 @@ static inline int stored_has_ended(const struct stored *s, size_t choice) { retu
 
 /* Event n is in the log; its bytes. */
 const char *stored_event(const struct stored *s, uint64_t n, size_t *len);
+/* It was cancelled, and that is not on the disk yet. */
+static inline int stored_is_held(const struct stored *s) {
+    return s->cancelled && s->state == STORED_ENDED && !s->settled;
+}
 struct stored *stored_find(struct server *server, const char *id, const char *owner);
 /* Without readers and with all of it in the journal it goes. */
 void stored_maybe_free(struct stored *s);

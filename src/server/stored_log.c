@@ -159,8 +159,10 @@ static size_t bytes_of(const struct choice *whole) {
     return whole->text.len + whole->logprobs.len + whole->top_logprobs.len + whole->offsets.len + whole->tokens.len;
 }
 
-static int collect(struct stored *s, const struct choice *choice, const cohort_event *event) {
-    if (!s->whole) return 0;
+/* `kept`: bytes that the choice itself had kept. */
+static int collect(struct stored *s, const struct choice *choice, const cohort_event *event, size_t kept) {
+    s->held += bytes_of(choice) - kept;
+    if (!s->whole) return is_too_much(s) ? COHORT_E_LIMIT : 0;
     struct choice *whole = &s->whole[choice->index];
     size_t before = bytes_of(whole);
     whole->finish = choice->finish;
@@ -176,8 +178,9 @@ static int take_piece(struct stored *s, struct choice *choice, const cohort_even
     int rc = call_take_end(choice, event, err);
     if (rc) return rc;
     struct buf piece = {0};
+    size_t kept = bytes_of(choice);
     rc = s->call->dialect->piece(choice, event, &piece);
-    if (!rc) rc = collect(s, choice, event);
+    if (!rc) rc = collect(s, choice, event, kept);
     if (rc)
         no_memory(rc, err);
     else
@@ -247,13 +250,13 @@ void stored_fail(struct stored *s, const cohort_error *error) {
     const struct error_shape *shape = server_errors_of(s->server, s->id);
     int status = error_status(shape, error);
     buf_clear(&s->result);
-    if (error_json(&piece, shape, error) == 0) buf_add(&s->result, piece.data, piece.len);
+    error_json(&s->result, shape, error);
     if (s->recovered) {
         status |= STORED_BROKEN;
         if (s->events_n < s->before_n) s->events_n = s->base = s->events_safe = s->before_n;
     } else {
         s->log.max = 0; /* there is always room for it */
-        if (piece.len) add_event(s, piece.data, piece.len, &none);
+        if (call_failing(s->call, error, &piece) == 0) add_events(s, &piece, &none);
     }
     buf_free(&piece);
     end(s, status);
@@ -262,6 +265,7 @@ void stored_fail(struct stored *s, const cohort_error *error) {
 static int whole_body(struct stored *s, struct buf *out) {
     struct call *call = s->call;
     struct choice *choices = call->choices;
+    if (call->dialect->keeps) return call->dialect->whole(call, out);
     if (!s->whole) return 0;
     call->choices = s->whole;
     int rc = call->dialect->whole(call, out);
@@ -284,6 +288,27 @@ static void finish(struct stored *s) {
         stored_fail(s, &error);
     else
         end(s, 200);
+}
+
+/* What a choice's lane has still to say was said: the ends of those that have none are made here. */
+static int end_choices(struct stored *s, cohort_error *err) {
+    const cohort_event cut = {
+        .type = COHORT_EVENT_FINISH, .finish = COHORT_FINISH_CANCELLED, .text = "", .stop_index = -1};
+    struct buf piece = {0};
+    int rc = 0;
+    for (size_t i = 0; i < s->lanes_n && !rc; i++) {
+        struct choice *choice = &s->call->choices[i];
+        if (choice->finished) continue;
+        choice->finished = 1;
+        choice->finish = cut.finish;
+        rc = s->call->dialect->piece(choice, &cut, &piece);
+    }
+    if (rc)
+        no_memory(rc, err);
+    else if (piece.len)
+        rc = add_events(s, &piece, err);
+    buf_free(&piece);
+    return rc;
 }
 
 static int drain_all(struct stored *s, cohort_error *err) {
@@ -310,6 +335,12 @@ static int caught_up(const struct stored *s) {
     return 0;
 }
 
+void stored_cancel(struct stored *s) {
+    if (s->state == STORED_ENDED) return;
+    s->cancelled = 1;
+    stored_pump(s);
+}
+
 void stored_pump(struct stored *s) {
     cohort_error error = {0};
     int rc;
@@ -322,9 +353,12 @@ void stored_pump(struct stored *s) {
         }
         if (!rc) rc = take_turns(s, &error);
     } while (rc > 0 && caught_up(s));
+    int all = s->ended_n == s->lanes_n;
+    int cut = !all && s->cancelled && s->events_n >= s->before_n; /* not before what was told already is known again */
+    if (rc >= 0 && cut) rc = end_choices(s, &error);
     if (rc < 0)
         stored_fail(s, &error);
-    else if (s->ended_n == s->lanes_n)
+    else if (all || cut)
         finish(s);
     else
         readers_feed(s);
@@ -334,7 +368,7 @@ void stored_pump(struct stored *s) {
 
 static int make_whole(struct stored *s, cohort_error *err) {
     struct call *call = s->call;
-    if (call->params.stream) return 0;
+    if (call->params.stream || call->dialect->keeps) return 0;
     s->whole = mem_zalloc(call->choices_n, sizeof *s->whole);
     if (!s->whole) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for %zu choices", call->choices_n);
     for (size_t i = 0; i < call->choices_n; i++) {

@@ -221,11 +221,12 @@ static int add_turn(struct render *r, const char *text) {
     return 0;
 }
 
-static int add_content(struct render *r, const struct message *m) {
+/* `open`: the turn goes on behind it, so that its end is as it was given. */
+static int add_content(struct render *r, const struct message *m, int open) {
     size_t begin = m->at, end = m->at + m->len;
     if (r->t->chat->trim) {
         while (begin < end && is_space(r->contents.data[begin])) begin++;
-        while (end > begin && is_space(r->contents.data[end - 1])) end--;
+        while (!open && end > begin && is_space(r->contents.data[end - 1])) end--;
     }
     return end > begin ? add_text(r, r->contents.data + begin, end - begin) : 0;
 }
@@ -236,14 +237,20 @@ static int add_systems(struct render *r, size_t first, size_t last) {
     int code = 0;
     for (size_t i = first; !code && i < last; i++) {
         code = add_turn(r, turn->open);
-        if (!code) code = add_content(r, &r->messages[i]);
+        if (!code) code = add_content(r, &r->messages[i], 0);
         if (!code) code = add_turn(r, turn->close);
         if (!code) end_turn(r);
     }
     return code;
 }
 
-static int add_messages(struct render *r) {
+/* What an answer that has begun stands behind: where the model's own answers begin, if that is a whole opening. */
+static const char *answer_opening(const struct chat_template *c) {
+    const char *open = c->turns[CHAT_ASSISTANT].open;
+    return strlen(c->generation) > strlen(open) ? c->generation : open;
+}
+
+static int add_messages(struct render *r, int go_on) {
     const struct chat_template *c = r->t->chat;
     int code = 0;
     size_t waiting = 0; /* system messages that no user's turn has taken up yet */
@@ -261,11 +268,12 @@ static int add_messages(struct render *r) {
             waiting = 0;
         }
         if (is_end || code) break;
-        code = add_turn(r, c->turns[role].open);
+        int open = go_on && i == r->n - 1;
+        code = add_turn(r, open ? answer_opening(c) : c->turns[role].open);
         if (!code && waiting) code = add_systems(r, i - waiting, i);
         waiting = 0;
-        if (!code) code = add_content(r, &r->messages[i]);
-        if (!code) code = add_turn(r, c->turns[role].close);
+        if (!code) code = add_content(r, &r->messages[i], open);
+        if (!code && !open) code = add_turn(r, c->turns[role].close);
         if (!code) end_turn(r);
     }
     return code;
@@ -276,8 +284,11 @@ static int render(struct render *r, int add_generation) {
     int begin = t->bos >= 0 && (t->add_bos || t->chat->begin);
     int code = begin && ids_add(&r->out, t->bos) ? no_memory(r->err, COHORT_E_MEMORY) : 0;
     if (!code) code = add_turn(r, t->chat->start);
-    if (!code) code = add_messages(r);
-    if (!code && add_generation) code = add_turn(r, t->chat->generation);
+    int go_on = add_generation == COHORT_CHAT_CONTINUE;
+    if (!code && go_on && r->messages[r->n - 1].role != CHAT_ASSISTANT)
+        code = refuse(r, COHORT_E_ARGUMENT, r->n - 1, "role", "only an assistant's turn can be continued");
+    if (!code) code = add_messages(r, go_on);
+    if (!code && add_generation && !go_on) code = add_turn(r, t->chat->generation);
     if (!code) code = flush(r);
     if (!code && begin && r->out.n > 1 && r->out.v[1] == t->bos) { /* the first turn opens with it, too */
         memmove(r->out.v, r->out.v + 1, --r->out.n * sizeof(*r->out.v));

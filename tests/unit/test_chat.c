@@ -228,6 +228,29 @@ static void test_system_alone(void **state) {
     tokenizer_close(t);
 }
 
+/* An answer that has begun: no end behind it, and its white space as it was given. */
+static void test_answers_go_on(void **state) {
+    static const char *talk = "[{\"role\":\"user\",\"content\":\" U \"},{\"role\":\"assistant\",\"content\":\" A \"}]";
+    static const struct {
+        const char *markers[5], *want;
+    } cases[] = {
+        {{"<start_of_turn>", "<end_of_turn>"},
+         "{<s>}{<start_of_turn>}user\nU{<end_of_turn>}\n^{<start_of_turn>}model\nA ^"},
+        {{"<|turn>", "<turn|>"}, "{<s>}{<|turn>}user\nU{<turn|>}\n^{<|turn>}model\n<|channel>thought\n<channel|>A ^"},
+        {{"<|im_start|>", "<|im_end|>"}, "{<|im_start|>}user\n U {<|im_end|>}\n^{<|im_start|>}assistant\n A ^"},
+        {{"[INST]", "[/INST]", "</s>"}, "{<s>}{[INST]} U {[/INST]}^ A ^"},
+        {{"<|start|>", "<|message|>", "<|end|>", "<|channel|>"},
+         "{<|start|>}user{<|message|>} U {<|end|>}^{<|start|>}assistant{<|channel|>}final{<|message|>} A ^"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct tokenizer *t = open_markers("gpt2", cases[i].markers, strncmp(cases[i].want, "{<s>}", 5) == 0, NULL);
+        assert_string_equal(render(t, talk, COHORT_CHAT_CONTINUE, 1), cases[i].want);
+        assert_string_equal(rendered(t, "[{\"role\":\"user\",\"content\":\"U\"}]", COHORT_CHAT_CONTINUE),
+                            "E_ARGUMENT messages[0].role");
+        tokenizer_close(t);
+    }
+}
+
 /* Phi-3's own tokenizer drops white space behind its markers. */
 static void test_phi3(void **state) {
     tiny_init(&v, "llama");
@@ -289,6 +312,7 @@ int main(void) {
                                        cmocka_unit_test(test_ends_beside_unknown_characters),
                                        cmocka_unit_test(test_markers_in_contents),
                                        cmocka_unit_test(test_system_alone),
+                                       cmocka_unit_test(test_answers_go_on),
                                        cmocka_unit_test(test_phi3),
                                        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests_name("chat", tests, NULL, NULL);

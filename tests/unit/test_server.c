@@ -25,6 +25,7 @@ static struct glance look(const char *body, size_t n) {
         for (size_t at = 0; at < n; at += piece) glance_feed(&g, body + at, n - at < piece ? n - at : piece);
         assert_int_equal(g.prompt, whole.prompt);
         assert_int_equal(g.messages, whole.messages);
+        assert_int_equal(g.input, whole.input);
     }
     return whole;
 }
@@ -61,6 +62,16 @@ static void messages_are_added_up(void **state) {
 }
 
 /* Cut off anywhere, it ends, inside the bytes it was given (the sanitizers see to that). */
+static size_t input(const char *body) { return look(body, strlen(body)).input; }
+
+static void inputs_are_added_up(void **state) {
+    assert_int_equal(input("{\"input\":\" hello \"}"), 5);
+    assert_int_equal(
+        input("{\"input\":[{\"content\":\"abc\"},{\"content\":[{\"type\":\"input_text\",\"text\":\"de\"}]}]}"), 5);
+    assert_int_equal(input("{\"messages\":[{\"content\":\"no\"}],\"x\":{\"input\":\"no\"},\"input\":[\"no\",1]}"), 0);
+    assert_int_equal(messages("{\"input\":[{\"content\":\"no\"}]}"), 0);
+}
+
 static void broken_bodies_end(void **state) {
     static const char body[] =
         "{\"messages\":[{\"content\":[{\"text\":\"a\\u0041\\\"\\\\ \"}],\"x\":[[[[[[[[{}]]]]]]]]}],\"prompt\":"
@@ -217,8 +228,11 @@ static void keys_are_found(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prompts_are_measured), cmocka_unit_test(messages_are_added_up),
-        cmocka_unit_test(broken_bodies_end),    cmocka_unit_test(never_more_than_a_parser_finds),
+        cmocka_unit_test(prompts_are_measured),
+        cmocka_unit_test(messages_are_added_up),
+        cmocka_unit_test(inputs_are_added_up),
+        cmocka_unit_test(broken_bodies_end),
+        cmocka_unit_test(never_more_than_a_parser_finds),
         cmocka_unit_test(keys_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,55 @@
+/* Counting a chat's tokens, for the endpoints that tell no more of it (routes.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/routes.h"
+#include "base/err.h"
+#include "server/task.h"
+
+struct count {
+    struct task task; /* first member */
+    const cohort_model *model;
+    char *messages;
+    int go_on;
+    const char *object; /* a literal */
+    size_t n;
+};
+
+static void work(struct task *task) {
+    struct count *count = (struct count *)task;
+    int32_t *ids = NULL;
+    int rc = cohort_chat_render(count->model, count->messages, strlen(count->messages),
+                                count->go_on ? COHORT_CHAT_CONTINUE : 1, &ids, &count->n, &task->error);
+    if (rc && !task->error.code) task->error.code = rc;
+    cohort_free(ids);
+}
+
+static void answer(struct task *task) {
+    const struct count *count = (const struct count *)task;
+    char text[128];
+    int n = count->object
+                ? snprintf(text, sizeof text, "{\"object\":\"%s\",\"input_tokens\":%zu}", count->object, count->n)
+                : snprintf(text, sizeof text, "{\"input_tokens\":%zu}", count->n);
+    sink_json(&task->sink, 200, text, (size_t)n);
+}
+
+static void forget(struct task *task) { free(((struct count *)task)->messages); }
+
+void count_chat(struct server *server, struct evhttp_request *http, const json_t *chat, int go_on, const char *object) {
+    struct count *count = task_new(server, http, sizeof *count);
+    if (!count) return;
+    cohort_error error = {0};
+    count->task.work = work;
+    count->task.answer = answer;
+    count->task.forget = forget;
+    count->model = server_model(server);
+    count->go_on = go_on;
+    count->object = object;
+    count->messages = json_dumps(chat, JSON_COMPACT);
+    if (count->messages) {
+        task_start(&count->task, TASK_TOKENS);
+        return;
+    }
+    err_set(&error, COHORT_E_MEMORY, NULL, "no memory for the messages");
+    task_refuse(&count->task, &error);
+}

@@ -1,0 +1,424 @@
+/* OpenAI's /v1/responses: what is read from a body, and how tokens and finishes are written, streamed and whole. Shapes
+ * follow the published API description. Loop thread.
+ *
+ * Differences from the origin: input and output are text, there are no tools and no reasoning (responses_items.c).
+ * max_output_tokens may be from 1 on (the origin: 16). `store` is true unless it is said otherwise where the server has
+ * a state directory, and false elsewhere; `background` needs it. What is stored is kept as docs/STORED.md says, and its
+ * stream's event N + 1 is sequence_number N. A response that was cancelled ends its stream with response.incomplete,
+ * for the origin has no event of that name; usage is not known then. completed_at is never told. top_logprobs needs
+ * "message.output_text.logprobs" in `include`. Besides, the fields of the other generating endpoints are taken by the
+ * same names. */
+#include "api/responses.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/openai.h"
+#include "api/params.h"
+#include "api/routes.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "server/fields.h"
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+enum { METADATA_MAX = 16, METADATA_NAME_MAX = 64, METADATA_VALUE_MAX = 512, ID_MAX = 63 };
+
+/* What a call keeps of its body, and how far its stream is. */
+struct response {
+    struct buf echo;
+    uint64_t events; /* so far: the next one's sequence_number */
+    int background;
+};
+
+static const struct known_field responses_fields[] = {
+    {"model", FIELD_READ, NULL},
+    {"input", FIELD_READ, NULL},
+    {"instructions", FIELD_READ, NULL},
+    {"previous_response_id", FIELD_READ, NULL},
+    {"max_output_tokens", FIELD_READ, NULL},
+    {"temperature", FIELD_READ, NULL},
+    {"top_p", FIELD_READ, NULL},
+    {"top_logprobs", FIELD_READ, NULL},
+    {"include", FIELD_READ, NULL},
+    {"stream", FIELD_READ, NULL},
+    {"stream_options", FIELD_READ, NULL},
+    {"store", FIELD_READ, NULL},
+    {"background", FIELD_READ, NULL},
+    {"metadata", FIELD_READ, NULL},
+    {"parallel_tool_calls", FIELD_READ, NULL},
+    {"max_tool_calls", FIELD_READ, NULL},
+    {"text", FIELD_READ, NULL},
+    {"reasoning", FIELD_READ, NULL},
+    {"tool_choice", FIELD_READ, NULL},
+    {"service_tier", FIELD_READ, NULL},
+    {"user", FIELD_READ, NULL},
+    {"safety_identifier", FIELD_READ, NULL},
+    {"prompt_cache_key", FIELD_READ, NULL},
+    {"prompt_cache_retention", FIELD_NEUTRAL, NULL},
+    {"prompt_cache_options", FIELD_NEUTRAL, NULL},
+    {"truncation", FIELD_REFUSED, "\"disabled\""},
+    {"tools", FIELD_REFUSED, "[]"},
+    {"prompt", FIELD_REFUSED, NULL},
+    {"conversation", FIELD_REFUSED, NULL},
+    {"context_management", FIELD_REFUSED, "[]"},
+    {"moderation", FIELD_REFUSED, NULL},
+    /* of the other endpoints, by the same names */
+    {"top_k", FIELD_READ, NULL},
+    {"min_p", FIELD_READ, NULL},
+    {"seed", FIELD_READ, NULL},
+    {"stop", FIELD_READ, NULL},
+    {"stop_token_ids", FIELD_READ, NULL},
+    {"ignore_eos", FIELD_READ, NULL},
+    {"timeout_ms", FIELD_READ, NULL},
+    {"t_max_predict_ms", FIELD_READ, NULL},
+    {"priority", FIELD_READ, NULL},
+    {"cache_prompt", FIELD_READ, NULL},
+    {"cache_salt", FIELD_READ, NULL},
+    {"cache_session_id", FIELD_READ, NULL},
+    {"id_slot", FIELD_READ, NULL},
+    /* which have other names here, or one value */
+    {"n", FIELD_REFUSED, "1"},
+    {"max_tokens", FIELD_REFUSED, NULL},
+    {"max_completion_tokens", FIELD_REFUSED, NULL},
+};
+
+int responses_check_known(struct evhttp_request *http, const json_t *body, cohort_error *err) {
+    char unknown[512];
+    const struct known_list list = {responses_fields, COUNT(responses_fields)};
+    int rc = fields_known(body, &list, 1, unknown, sizeof unknown, err);
+    if (unknown[0] && http)
+        evhttp_add_header(evhttp_request_get_output_headers(http), "X-Cohort-Unknown-Fields", unknown);
+    return rc;
+}
+
+/* ---- fields that must not ask for anything ---- */
+
+static int is_null_or(const json_t *value, const char *text) {
+    return !value || json_is_null(value) || (json_is_string(value) && strcmp(json_string_value(value), text) == 0);
+}
+
+static int check_text(const json_t *body, cohort_error *err) {
+    const json_t *text = field_present(body, "text"), *format = field_present(text, "format");
+    if (text && !json_is_object(text))
+        return err_set(err, COHORT_E_ARGUMENT, "text", "text must be an object, not %s", field_type(text));
+    if (format && !json_is_string(json_object_get(format, "type")))
+        return err_set(err, COHORT_E_ARGUMENT, "text", "text.format must be an object with a \"type\"");
+    if (format && !is_null_or(json_object_get(format, "type"), "text"))
+        return err_set(err, COHORT_E_UNSUPPORTED, "text",
+                       "text.format must be {\"type\": \"text\"}; other formats are not supported by this server yet");
+    return is_null_or(json_object_get(text, "verbosity"), "medium")
+               ? 0
+               : err_set(err, COHORT_E_UNSUPPORTED, "text", "text.verbosity must be \"medium\"");
+}
+
+static int check_reasoning(const json_t *body, cohort_error *err) {
+    const json_t *reasoning = field_present(body, "reasoning");
+    if (!reasoning) return 0;
+    if (!json_is_object(reasoning))
+        return err_set(err, COHORT_E_ARGUMENT, "reasoning", "reasoning must be an object, not %s",
+                       field_type(reasoning));
+    if (is_null_or(json_object_get(reasoning, "effort"), "none") && !field_present(reasoning, "summary") &&
+        !field_present(reasoning, "generate_summary"))
+        return 0;
+    return err_set(err, COHORT_E_UNSUPPORTED, "reasoning",
+                   "reasoning must be {\"effort\": \"none\"}; it is not supported by this server yet");
+}
+
+/* Without tools they mean the same. */
+static int check_tool_choice(const json_t *body, cohort_error *err) {
+    const json_t *choice = field_present(body, "tool_choice");
+    if (is_null_or(choice, "auto") || is_null_or(choice, "none")) return 0;
+    return err_set(err, COHORT_E_UNSUPPORTED, "tool_choice",
+                   "tool_choice must be \"auto\" or \"none\": there are no tools yet");
+}
+
+static int check_tier(const json_t *body, cohort_error *err) {
+    const json_t *tier = field_present(body, "service_tier");
+    if (is_null_or(tier, "auto") || is_null_or(tier, "default")) return 0;
+    return err_set(err, COHORT_E_UNSUPPORTED, "service_tier", "service_tier must be \"auto\" or \"default\"");
+}
+
+/* What is repeated in the object has a bound. */
+static int check_metadata(const json_t *body, cohort_error *err) {
+    const json_t *metadata = field_present(body, "metadata");
+    const char *name;
+    json_t *value;
+    if (!metadata) return 0;
+    if (!json_is_object(metadata) || json_object_size(metadata) > METADATA_MAX)
+        return err_set(err, COHORT_E_ARGUMENT, "metadata", "metadata must be an object of at most %d strings",
+                       METADATA_MAX);
+    json_object_foreach((json_t *)metadata, name, value) {
+        if (strlen(name) <= METADATA_NAME_MAX && json_is_string(value) &&
+            json_string_length(value) <= METADATA_VALUE_MAX)
+            continue;
+        return err_set(err, COHORT_E_ARGUMENT, "metadata",
+                       "metadata must have names of at most %d bytes and strings of at most %d", METADATA_NAME_MAX,
+                       METADATA_VALUE_MAX);
+    }
+    return 0;
+}
+
+static int check_names(const json_t *body, cohort_error *err) {
+    static const char *const names[] = {"user", "safety_identifier", "prompt_cache_key", "previous_response_id"};
+    cohort_span value;
+    int rc = 0;
+    for (size_t i = 0; i < COUNT(names) && !rc; i++) rc = field_string(body, names[i], METADATA_VALUE_MAX, &value, err);
+    return rc;
+}
+
+int responses_check_neutral(const json_t *body, cohort_error *err) {
+    int parallel;
+    int64_t calls;
+    int rc = check_text(body, err);
+    if (!rc) rc = check_reasoning(body, err);
+    if (!rc) rc = check_tool_choice(body, err);
+    if (!rc) rc = check_tier(body, err);
+    if (!rc) rc = check_metadata(body, err);
+    if (!rc) rc = check_names(body, err);
+    if (!rc) rc = field_bool(body, "parallel_tool_calls", &parallel, err);
+    return rc ? rc : field_integer(body, "max_tool_calls", 1, INT32_MAX, &calls, err);
+}
+
+/* ---- the others ---- */
+
+static int read_include(const json_t *body, int *logprobs, cohort_error *err) {
+    static const char *const names[] = {"message.output_text.logprobs",
+                                        /* of what there is none of yet */
+                                        "reasoning.encrypted_content", "file_search_call.results",
+                                        "web_search_call.results", "web_search_call.action.sources",
+                                        "message.input_image.image_url", "computer_call_output.output.image_url",
+                                        "code_interpreter_call.outputs"};
+    const json_t *include = field_present(body, "include");
+    if (include && !json_is_array(include))
+        return err_set(err, COHORT_E_ARGUMENT, "include", "include must be an array of strings");
+    for (size_t i = 0; i < json_array_size(include); i++) {
+        const char *name = json_string_value(json_array_get(include, i));
+        size_t k = 0;
+        while (name && k < COUNT(names) && strcmp(names[k], name) != 0) k++;
+        if (!name || k == COUNT(names))
+            return err_set(err, COHORT_E_ARGUMENT, "include", "include[%zu] is nothing that can be included", i);
+        *logprobs |= k == 0;
+    }
+    return 0;
+}
+
+static int read_logprobs(struct params *p, const json_t *body, cohort_error *err) {
+    int64_t top = 0;
+    int wanted = 0;
+    int rc = read_include(body, &wanted, err);
+    if (!rc) rc = field_integer(body, "top_logprobs", 0, COHORT_TOP_LOGPROBS_MAX, &top, err);
+    if (rc) return rc;
+    if (top > 0 && !wanted)
+        return err_set(err, COHORT_E_ARGUMENT, "top_logprobs",
+                       "top_logprobs needs \"message.output_text.logprobs\" in include");
+    p->logprobs = wanted ? (int)top : -1;
+    return 0;
+}
+
+static int read_keeping(struct call *call, struct response *own, const json_t *body, int *stored, cohort_error *err) {
+    struct params *p = &call->params;
+    int rc = field_bool(body, "background", &own->background, err);
+    if (rc) return rc;
+    *stored = server_has_journal(call->server) && p->store != 0;
+    if (own->background && !*stored)
+        return err_set(err, COHORT_E_UNSUPPORTED, "background",
+                       p->store == 0 ? "background needs store to be true"
+                                     : "background needs a server that stores calls (--state-dir)");
+    p->detached = own->background;
+    return 0;
+}
+
+static int read_chat(struct call *call, const json_t *body, cohort_error *err) {
+    json_t *chat;
+    int rc = responses_chat(body, &chat, err);
+    if (rc) return rc;
+    call->params.messages = json_dumps(chat, JSON_COMPACT);
+    call->prompts = mem_zalloc(1, sizeof *call->prompts);
+    if (!call->params.messages || !call->prompts) rc = err_set(err, COHORT_E_MEMORY, NULL, "no memory for the input");
+    for (size_t i = 0; i < json_array_size(chat) && !rc; i++)
+        call->prompts[0].text_len += params_message_bytes(json_array_get(chat, i));
+    call->prompts_n = !rc;
+    json_decref(chat);
+    return rc;
+}
+
+static int responses_parse(struct call *call, const json_t *body, cohort_error *err) {
+    int64_t most = -1;
+    int stored = 0, rc = responses_check_known(call->sink.http, body, err);
+    if (!rc) rc = params_common(call, body, err);
+    if (!rc) rc = responses_check_neutral(body, err);
+    if (!rc) rc = read_logprobs(&call->params, body, err);
+    if (!rc) rc = field_integer(body, "max_output_tokens", 1, INT32_MAX, &most, err);
+    if (rc) return rc;
+    if (most > 0) call->params.max_tokens = (uint32_t)most;
+    struct response *own = call->own = mem_zalloc(1, sizeof *own);
+    if (!own) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the request");
+    rc = read_keeping(call, own, body, &stored, err);
+    if (!rc) rc = read_chat(call, body, err);
+    if (!rc && responses_echo(&own->echo, body, stored) != 0)
+        rc = err_set(err, COHORT_E_MEMORY, NULL, "no memory for the request");
+    return rc;
+}
+
+static size_t responses_text_bytes(const struct glance *glance) { return glance->input; }
+
+/* ---- what is told ---- */
+
+static const char *status_of(const struct choice *choice) {
+    if (!choice->finished) return "in_progress";
+    return choice->finish == COHORT_FINISH_CANCELLED ? "cancelled"
+           : choice->finish == COHORT_FINISH_LENGTH  ? "incomplete"
+                                                     : "completed";
+}
+
+static int add_object(const struct call *call, const char *status, const char *failure, struct buf *out) {
+    const struct response *own = call->own;
+    const struct choice *choice = &call->choices[0];
+    int ended = choice->finished && !failure;
+    const struct response_view view = {
+        .id = call->id,
+        .model = call->model_name,
+        .status = status,
+        .created = call->created,
+        .echo = own->echo.data,
+        .failure = failure,
+        .cut = ended && choice->finish == COHORT_FINISH_LENGTH ? "max_output_tokens" : NULL,
+        .has_output = ended,
+        .text = &choice->text,
+        .logprobs = &choice->logprobs,
+        .stats = ended && choice->finish != COHORT_FINISH_CANCELLED ? &choice->stats : NULL,
+    };
+    return responses_object(out, &view);
+}
+
+/* {"type":...,"sequence_number":N without the end. */
+static int begin_event(struct call *call, const char *type, struct buf *out) {
+    struct response *own = call->own;
+    return buf_addf(out, "{\"type\":\"response.%s\",\"sequence_number\":%llu", type, (unsigned long long)own->events++);
+}
+
+static int object_event(struct call *call, const char *type, const char *status, const char *failure, struct buf *out) {
+    int rc = begin_event(call, type, out);
+    if (!rc) rc = buf_adds(out, ",\"response\":");
+    if (!rc) rc = add_object(call, status, failure, out);
+    return rc ? rc : buf_adds(out, "}\n");
+}
+
+static int item_event(struct call *call, const char *type, const char *status, struct buf *out) {
+    const struct choice *choice = &call->choices[0];
+    int rc = begin_event(call, type, out);
+    if (!rc) rc = buf_adds(out, ",\"output_index\":0,\"item\":");
+    if (!rc)
+        rc = responses_output_item(out, call->id, status, choice->finished ? &choice->text : NULL, &choice->logprobs);
+    return rc ? rc : buf_adds(out, "}\n");
+}
+
+/* ,"item_id":...,"output_index":0,"content_index":0 behind the beginning. */
+static int begin_part(struct call *call, const char *type, struct buf *out) {
+    int rc = begin_event(call, type, out);
+    return rc ? rc
+              : buf_addf(out, ",\"item_id\":\"msg_%s\",\"output_index\":0,\"content_index\":0",
+                         call->id + strlen(RESPONSES_PREFIX));
+}
+
+static int part_event(struct call *call, const char *type, struct buf *out) {
+    const struct choice *choice = &call->choices[0];
+    int rc = begin_part(call, type, out);
+    if (!rc) rc = buf_adds(out, ",\"part\":");
+    if (!rc) rc = responses_output_part(out, &choice->text, &choice->logprobs);
+    return rc ? rc : buf_adds(out, "}\n");
+}
+
+static int responses_open(struct call *call, struct buf *out) {
+    const struct response *own = call->own;
+    int rc = object_event(call, "created", own->background ? "queued" : "in_progress", NULL, out);
+    if (!rc) rc = object_event(call, "in_progress", "in_progress", NULL, out);
+    if (!rc) rc = item_event(call, "output_item.added", "in_progress", out);
+    return rc ? rc : part_event(call, "content_part.added", out);
+}
+
+static int responses_collect(struct choice *choice, const cohort_event *event) {
+    int rc = buf_add(&choice->text, event->text, event->text_len);
+    if (rc || event->type != COHORT_EVENT_TOKEN || choice->call->params.logprobs < 0) return rc;
+    if (choice->logprobs.len) rc = buf_adds(&choice->logprobs, ",");
+    return rc ? rc : openai_add_logprob(choice->call, event, event->top_n, &choice->logprobs);
+}
+
+static int add_delta(struct choice *choice, const cohort_event *event, struct buf *out) {
+    int logprobs = event->type == COHORT_EVENT_TOKEN && choice->call->params.logprobs >= 0;
+    if (!logprobs && event->text_len == 0) return 0;
+    int rc = begin_part(choice->call, "output_text.delta", out);
+    if (!rc) rc = buf_adds(out, ",\"delta\":");
+    if (!rc) rc = buf_json_string(out, event->text, event->text_len);
+    if (!rc) rc = buf_adds(out, ",\"logprobs\":[");
+    if (!rc && logprobs) rc = openai_add_logprob(choice->call, event, event->top_n, out);
+    return rc ? rc : buf_adds(out, "]}\n");
+}
+
+static int add_done(struct choice *choice, struct buf *out) {
+    struct call *call = choice->call;
+    int rc = begin_part(call, "output_text.done", out);
+    if (!rc) rc = buf_adds(out, ",\"text\":");
+    if (!rc) rc = buf_json_string(out, choice->text.data ? choice->text.data : "", choice->text.len);
+    if (!rc) rc = buf_adds(out, ",\"logprobs\":[");
+    if (!rc) rc = buf_add(out, choice->logprobs.data, choice->logprobs.len);
+    if (!rc) rc = buf_adds(out, "]}\n");
+    if (!rc) rc = part_event(call, "content_part.done", out);
+    return rc ? rc
+              : item_event(call, "output_item.done", choice->finish == COHORT_FINISH_STOP ? "completed" : "incomplete",
+                           out);
+}
+
+static int responses_piece(struct choice *choice, const cohort_event *event, struct buf *out) {
+    if (!event) return 0;
+    int rc = responses_collect(choice, event);
+    if (!rc) rc = add_delta(choice, event, out);
+    return rc || event->type != COHORT_EVENT_FINISH ? rc : add_done(choice, out);
+}
+
+static int responses_close(struct call *call, struct buf *out) {
+    const char *status = status_of(&call->choices[0]);
+    return object_event(call, strcmp(status, "completed") == 0 ? "completed" : "incomplete", status, NULL, out);
+}
+
+static int responses_whole(struct call *call, struct buf *out) {
+    return add_object(call, status_of(&call->choices[0]), NULL, out);
+}
+
+static int responses_begun(struct call *call, struct buf *out) { return add_object(call, "queued", NULL, out); }
+
+static int responses_fail(struct call *call, const cohort_error *error, struct buf *out) {
+    struct buf failure = {0};
+    int rc = responses_failure(&failure, error_status(&error_shape_openai, error),
+                               error->text[0] ? error->text : cohort_error_text(error->code));
+    if (!rc) rc = object_event(call, "failed", "failed", failure.data, out);
+    buf_free(&failure);
+    return rc;
+}
+
+static void responses_forget(struct call *call) {
+    struct response *own = call->own;
+    if (own) buf_free(&own->echo);
+    mem_free(own);
+    call->own = NULL;
+}
+
+const struct dialect dialect_responses = {
+    .path = "/v1/responses",
+    .id_prefix = RESPONSES_PREFIX,
+    .input = "input",
+    .errors = &error_shape_openai,
+    .names_events = 1,
+    .keeps = 1,
+    .text_bytes = responses_text_bytes,
+    .parse = responses_parse,
+    .open = responses_open,
+    .piece = responses_piece,
+    .collect = responses_collect,
+    .close = responses_close,
+    .fail = responses_fail,
+    .begun = responses_begun,
+    .whole = responses_whole,
+    .forget = responses_forget,
+};
