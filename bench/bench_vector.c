@@ -247,20 +247,32 @@ static void bench_scan(const struct measure *m, const char *name, const char *sh
 static void bench_draws(const struct measure *m, struct scan *s) {
     static const struct {
         const char *shape;
-        struct sample_params params;
+        float temperature, top_p, min_p, typical_p, top_n_sigma;
+        int32_t top_k;
+        int logprobs;
     } draws[] = {
-        {"greedy, ", {.temperature = 0, .top_p = 1, .logprobs = -1}},
-        {"greedy, 5 logprobs, ", {.temperature = 0, .top_p = 1, .logprobs = 5}},
-        {"temperature 1, ", {.temperature = 1, .top_p = 1, .logprobs = -1}},
-        {"top-k 40, top-p 0.95, ", {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .logprobs = -1}},
-        {"top-p 0.95, ", {.temperature = 0.8f, .top_p = 0.95f, .logprobs = -1}},
+        {"greedy, ", 0, 1, 0, 1, 0, 0, -1},
+        {"greedy, 5 logprobs, ", 0, 1, 0, 1, 0, 0, 5},
+        {"temperature 1, ", 1, 1, 0, 1, 0, 0, -1},
+        {"top-k 40, top-p 0.95, ", 0.8f, 0.95f, 0.05f, 1, 0, 40, -1},
+        {"top-p 0.95, ", 0.8f, 0.95f, 0, 1, 0, 0, -1},
+        {"typical 0.95, ", 0.8f, 1, 0, 0.95f, 0, 0, -1},
+        {"top-n-sigma 1, ", 0.8f, 1, 0, 1, 1, 0, -1},
     };
     static float peaks[VOCAB / LOGITS_SPAN + 1];
     fill_logits(s->x, VOCAB);
     logits_peaks(&kernels.vec, s->x, VOCAB, 0, logits_spans(VOCAB), peaks);
     s->logits = (struct logits){s->x, VOCAB, peaks};
     for (size_t i = 0; i < sizeof draws / sizeof *draws; i++) {
-        s->params = draws[i].params;
+        cohort_sampling asked;
+        sample_defaults(&asked);
+        asked.temperature = draws[i].temperature;
+        asked.top_k = draws[i].top_k;
+        asked.top_p = draws[i].top_p;
+        asked.min_p = draws[i].min_p;
+        asked.typical_p = draws[i].typical_p;
+        asked.top_n_sigma = draws[i].top_n_sigma;
+        s->params = sample_params_make(&asked, 0, draws[i].logprobs, 0);
         bench_scan(m, "draw", draws[i].shape, run_draw, s, VOCAB);
     }
 }

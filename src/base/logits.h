@@ -1,7 +1,8 @@
 /* One row of logits, with the largest of every span of them: whoever makes the row writes those down while the span is
  * in its cache, so that whoever looks for the best few reads only the spans that can hold them.
  *
- * Plain data; any thread. */
+ * Plain data; any thread. Whoever is lent a row may change it meanwhile, values and peaks together, and gives it back
+ * as it was. */
 #ifndef BASE_LOGITS_H
 #define BASE_LOGITS_H
 
@@ -13,9 +14,9 @@
 enum { LOGITS_SPAN = 256 };
 
 struct logits {
-    const float *x; /* n values */
+    float *x; /* n values */
     uint32_t n;
-    const float *peaks; /* logits_spans(n) values: the largest of x[i * LOGITS_SPAN ...], NaN if one of them is NaN */
+    float *peaks; /* logits_spans(n) values: the largest of x[i * LOGITS_SPAN ...], NaN if one of them is NaN */
 };
 
 static inline uint32_t logits_spans(uint32_t n) { return n / LOGITS_SPAN + (n % LOGITS_SPAN > 0); }

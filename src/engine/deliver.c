@@ -115,6 +115,7 @@ void deliver_token(struct cohort_engine *e, struct row *row, const struct sample
         return;
     }
     buf_clear(&e->text);
+    row->detok.deaf = row->generated < row->request.min_tokens;
     int stop = detok_push(&row->detok, r->token, &e->text);
     if (replay_is_false(row, stop >= 0)) {
         deliver_finish(e, row, COHORT_FINISH_ERROR, COHORT_E_ARGUMENT, "resume: a stop inside the saved tokens");
@@ -128,7 +129,8 @@ void deliver_token(struct cohort_engine *e, struct row *row, const struct sample
                                .token = r->token,
                                .index = row->generated - 1,
                                .logprob = r->logprob,
-                               .top_n = r->top_n};
+                               .top_n = r->top_n,
+                               .sampler_state = r->state};
     push(e, row, &event, r->top);
     if (row->finished) return;
     if (stop >= 0) {

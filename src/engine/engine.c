@@ -33,11 +33,8 @@ void cohort_engine_options_defaults(cohort_engine_options *options) {
 }
 
 void cohort_request_defaults(cohort_request *request) {
-    *request = (cohort_request){.size = sizeof(*request),
-                                .max_tokens = UINT32_MAX,
-                                .sampling = {.temperature = 1.0f, .top_p = 1.0f},
-                                .cache_prompt = 1,
-                                .logprobs = -1};
+    *request = (cohort_request){.size = sizeof(*request), .max_tokens = UINT32_MAX, .cache_prompt = 1, .logprobs = -1};
+    sample_defaults(&request->sampling);
 }
 
 static int check_range(const char *field, uint64_t value, uint64_t least, uint64_t most, cohort_error *err) {
@@ -180,11 +177,22 @@ static int open_program(struct cohort_engine *e, cohort_error *err) {
     return 0;
 }
 
+static int list_ends(struct cohort_engine *e) {
+    const struct tokenizer *t = e->model->tokenizer;
+    for (uint32_t i = 0; i < e->vocab; i++) e->ends_n += (uint32_t)tokenizer_is_end(t, (int32_t)i);
+    e->ends = mem_alloc(e->ends_n, sizeof(*e->ends));
+    if (!e->ends) return COHORT_E_MEMORY;
+    for (uint32_t i = 0, n = 0; i < e->vocab; i++)
+        if (tokenizer_is_end(t, (int32_t)i)) e->ends[n++] = (int32_t)i;
+    return 0;
+}
+
 static int open_rows(struct cohort_engine *e, cohort_error *err) {
     e->rows_n = engine_handles(&e->options);
     e->rows = mem_zalloc(e->rows_n, sizeof(*e->rows));
     e->drained = mem_zalloc(e->rows_n, sizeof(*e->drained));
-    if (!e->rows || !e->drained) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for %u requests", e->rows_n);
+    if (!e->rows || !e->drained || list_ends(e) != 0)
+        return err_set(err, COHORT_E_MEMORY, NULL, "no memory for %u requests", e->rows_n);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -241,6 +249,7 @@ static void engine_free(struct cohort_engine *e) {
     mem_free(e->slots);
     mem_free(e->rows);
     mem_free(e->drained);
+    mem_free(e->ends);
     deadlines_deinit(e);
     buf_free(&e->text);
     pthread_mutex_destroy(&e->lock);

@@ -99,6 +99,7 @@ static void fill_event(const struct row *row, const struct ring_event *record, c
                           .logprob = record->logprob,
                           .top = ring_event_top(record),
                           .top_n = record->top_n,
+                          .sampler_state = record->sampler_state,
                           .stop_token = -1,
                           .stop_index = -1};
     if (record->type == COHORT_EVENT_EMBEDDING) {

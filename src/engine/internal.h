@@ -32,7 +32,7 @@
 #include "format/gguf.h"
 #include "model/model.h"
 #include "pages/pages.h"
-#include "sample/sample.h"
+#include "sample/row.h"
 #include "sched/sched.h"
 #include "state/state.h"
 #include "text/detok.h"
@@ -79,13 +79,14 @@ struct row_request {
     uint32_t timeout_ms, max_predict_ms;         /* 0: none */
     uint32_t tenant;
     int32_t priority;
+    uint32_t min_tokens;
     uint8_t ignore_eos, prompt_logprobs, cache;
     cohort_pooling pooling;
     uint32_t salt_n, session_n, saved_n;
     const char *salt, *session;
     const cohort_saved_token *saved; /* T2: what it was given before */
-    struct sample_params sample;
-    uint32_t ring_need; /* free bytes of the ring without which no more iterations are planned */
+    struct sample_params sample;     /* its `row` is the block of its own, or NULL */
+    uint32_t ring_need;              /* free bytes of the ring without which no more iterations are planned */
     void *user;
     uint64_t submitted_us;
 };
@@ -187,6 +188,8 @@ struct cohort_engine {
     struct backend_program *program;
     const struct vecops *vecops;
     uint32_t groups, vocab;
+    int32_t *ends; /* ids that end an answer */
+    uint32_t ends_n;
     uint32_t text_max; /* bytes that one token, or a finish event, can bring at most */
 
     struct row *rows; /* handles */

@@ -8,7 +8,8 @@ int replay_run(struct cohort_engine *e, struct row *row, uint64_t now) {
     while (row->generated < r->saved_n) {
         if (!row_has_room(row)) return 0;
         const cohort_saved_token *saved = &r->saved[row->generated];
-        struct sample_result result = {.token = saved->token, .logprob = saved->logprob, .top_n = saved->top_n};
+        struct sample_result result = {
+            .token = saved->token, .logprob = saved->logprob, .state = saved->sampler_state, .top_n = saved->top_n};
         for (uint32_t i = 0; i < saved->top_n; i++) result.top[i] = saved->top[i];
         deliver_token(e, row, &result, now);
         if (row->finished) return 1;

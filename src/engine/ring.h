@@ -26,7 +26,7 @@ struct ring_event { /* the head of a record; its `top` entries and its text foll
     float logprob;
     uint32_t top_n;
     uint32_t text_len;
-    uint32_t unused;
+    float sampler_state;
 };
 
 enum { RING_SEGMENT_BYTES = 2048 - 64 };

@@ -1,6 +1,7 @@
 /* A row's request: checked at the border, copied into one block, sized for its ring. Filled by the
  * submitting thread; cleared by whoever frees the handle. */
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -59,7 +60,8 @@ static int check_resume(const struct cohort_engine *e, const cohort_request *q, 
                        q->resume_n, q->max_tokens);
     for (size_t i = 0; i < q->resume_n; i++) {
         const cohort_saved_token *saved = &q->resume[i];
-        int ok = saved->token >= 0 && (uint32_t)saved->token < e->vocab && saved->top_n <= COHORT_TOP_LOGPROBS_MAX;
+        int ok = saved->token >= 0 && (uint32_t)saved->token < e->vocab && saved->top_n <= COHORT_TOP_LOGPROBS_MAX &&
+                 isfinite(saved->sampler_state);
         for (uint32_t j = 0; ok && j < saved->top_n; j++)
             ok = saved->top[j].id >= 0 && (uint32_t)saved->top[j].id < e->vocab;
         if (!ok)
@@ -78,11 +80,17 @@ static int check_fields(const struct cohort_engine *e, const cohort_request *q, 
         return err_set(err, COHORT_E_ARGUMENT, "prompt_logprobs", "prompt_logprobs must be 0 or 1");
     if (q->max_tokens == 0 && !q->prompt_logprobs && !q->pooling)
         return err_set(err, COHORT_E_ARGUMENT, "max_tokens", "max_tokens must be at least 1");
+    if (q->min_tokens > q->max_tokens)
+        return err_set(err, COHORT_E_ARGUMENT, "min_tokens", "min_tokens is %u and max_tokens %u", q->min_tokens,
+                       q->max_tokens);
     if (q->priority < -COHORT_PRIORITY_MAX || q->priority > COHORT_PRIORITY_MAX)
         return err_set(err, COHORT_E_ARGUMENT, "priority", "priority is %d; -%d to %d are possible", q->priority,
                        COHORT_PRIORITY_MAX, COHORT_PRIORITY_MAX);
+    if (q->include_stop != 0 && q->include_stop != 1)
+        return err_set(err, COHORT_E_ARGUMENT, "include_stop", "include_stop must be 0 or 1");
     int code = check_stops(q, err);
     if (!code) code = sample_check(&q->sampling, q->logprobs, e->vocab, err);
+    if (!code) code = sample_check_lists(q, e->vocab, err);
     if (!code) code = check_names(q, err);
     if (!code) code = embed_check(q, err);
     return code ? code : check_resume(e, q, err);
@@ -261,22 +269,23 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
                               .submitted_us = clock_us(),
                               .timeout_ms = q->timeout_ms,
                               .max_predict_ms = q->max_predict_ms,
-                              .sample = {.temperature = q->sampling.temperature,
-                                         .top_k = q->sampling.top_k,
-                                         .top_p = q->sampling.top_p,
-                                         .min_p = q->sampling.min_p,
-                                         .seed = q->sampling.has_seed ? q->sampling.seed : rng_entropy(),
-                                         .stream = q->sampling.choice,
-                                         .logprobs = q->logprobs}};
+                              .min_tokens = q->min_tokens};
+    r->sample = sample_params_make(&q->sampling, q->sampling.has_seed ? q->sampling.seed : rng_entropy(), q->logprobs,
+                                   q->post_sampling);
     size_ring(e, r, q->chunk_max);
     code = check_lengths(e, r, q, err);
     if (!code) code = check_ids(e, q->prompt, q->prompt_n, "prompt", err);
     if (!code) code = check_ids(e, q->stop_ids, q->stop_ids_n, "stop_ids", err);
     if (!code) code = take_cuts(r, q, err);
     if (code) return code;
-    if (copy(r, q) || copy_prompt(row, q) || make_ring(e, row) || embed_init(e, row)) {
+    if (copy(r, q) || copy_prompt(row, q) || make_ring(e, row) || embed_init(e, row))
+        code = err_set(err, COHORT_E_MEMORY, NULL, "no memory for a request of %u prompt tokens", r->prompt_n);
+    else
+        code = sample_row_make(&r->sample.row, &r->sample, q, r->max_new, e->vocab, e->ends, e->ends_n,
+                               e->model->tokenizer, err);
+    if (code) {
         row_clear(row);
-        return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a request of %u prompt tokens", r->prompt_n);
+        return code;
     }
     row->final = (struct row_final){.stop_token = -1, .stop_index = -1};
     row->sched = 0;
@@ -287,6 +296,7 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
     row->admitted_us = row->first_us = row->last_us = 0;
     /* The answer goes on from the prompt's text, so it keeps its leading space. */
     detok_init(&row->detok, e->model->tokenizer, r->stops, r->stops_n, 0);
+    row->detok.include_stop = q->include_stop != 0;
     atomic_store(&row->paused, 0);
     return 0;
 }
@@ -294,6 +304,8 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
 void row_clear(struct row *row) {
     mem_free(row->request.memory);
     row->request.memory = NULL;
+    sample_row_free(row->request.sample.row);
+    row->request.sample.row = NULL;
     mem_free(row->tokens);
     row->tokens = NULL;
     embed_deinit(row);

@@ -1,137 +1,208 @@
-/* The sampler chain (sample.h); docs/NUMERICS.md "Sampling" says bit by bit what is computed here. Pure functions over
- * one row; called on the backend's team threads. */
+/* One draw (sample.h): the edits of a row of logits, its chain of filters, the draw, and what is said about it.
+ * docs/NUMERICS.md "Sampling" says bit by bit what is computed here. Pure functions over one row; called on the
+ * backend's team threads. */
 #include "sample/sample.h"
 
 #include <assert.h>
 #include <math.h>
 
-#include "base/err.h"
 #include "base/fmath.h"
 #include "base/rng.h"
+#include "sample/chain.h"
 #include "sample/logprob.h"
-#include "sample/order.h"
+#include "sample/row.h"
 
-int sample_check(const cohort_sampling *s, int logprobs, uint32_t vocab, cohort_error *err) {
-    /* Each comparison is written so that NaN fails it. */
-    if (!(s->temperature >= 0.0f && s->temperature <= 100.0f))
-        return err_set(err, COHORT_E_ARGUMENT, "temperature", "temperature must be a number from 0 to 100");
-    if (s->top_k < 0) return err_set(err, COHORT_E_ARGUMENT, "top_k", "top_k must not be negative");
-    if (!(s->top_p >= 0.0f && s->top_p <= 1.0f))
-        return err_set(err, COHORT_E_ARGUMENT, "top_p", "top_p must be a number from 0 to 1");
-    if (!(s->min_p >= 0.0f && s->min_p <= 1.0f))
-        return err_set(err, COHORT_E_ARGUMENT, "min_p", "min_p must be a number from 0 to 1");
-    int most = vocab < COHORT_TOP_LOGPROBS_MAX ? (int)vocab : COHORT_TOP_LOGPROBS_MAX;
-    if (logprobs < -1 || logprobs > most)
-        return err_set(err, COHORT_E_ARGUMENT, "logprobs", "logprobs must be from -1 to %d", most);
-    return 0;
-}
-
-/* Candidates of the order with their weights exp(scale * (x - max)): the same bits as in a pass over the whole row. */
-enum { BLOCK = 32 };
-struct block {
-    uint32_t n, id[BLOCK];
-    float weight[BLOCK];
+/* ---- Edits: what is forbidden and biased, and notes of what the penalties are about ---- */
+struct work {
+    struct edits edits;
+    struct logits small; /* of the allowed ids */
+    const struct logits *logits;
+    uint32_t uses_n, repeats_n;
 };
 
-/* Reads the candidates from `rank` on, below rank `end`. */
-static void read_block(struct order *o, uint32_t rank, uint32_t end, float scale, struct block *out) {
-    out->n = 0;
-    while (out->n < BLOCK && rank + out->n < end && order_at(o, rank + out->n, &out->id[out->n])) {
-        out->weight[out->n] = o->x[out->id[out->n]];
-        out->n++;
-    }
-    o->ops->exp_shifted(out->weight, out->weight, out->n, o->max, scale);
+static void gather_allowed(struct sample_row *r, const struct logits *from, struct work *w) {
+    for (uint32_t i = 0; i < r->allowed_n; i++) r->allowed_x[i] = from->x[r->allowed[i]];
+    logits_peaks(w->edits.ops, r->allowed_x, r->allowed_n, 0, logits_spans(r->allowed_n), r->allowed_peaks);
+    w->small = (struct logits){r->allowed_x, r->allowed_n, r->allowed_peaks};
+    w->logits = w->edits.logits = &w->small;
+    w->edits.allowed = r->allowed;
 }
 
-static double sum_of_best(struct order *o, uint32_t n, float scale) {
-    struct block b;
-    double sum = 0;
-    for (uint32_t rank = 0; rank < n; rank += b.n) {
-        read_block(o, rank, n, scale, &b);
-        for (uint32_t i = 0; i < b.n; i++) sum += (double)b.weight[i];
-        if (b.n == 0) break;
-    }
-    return sum;
+static void forbid(struct edits *e, int32_t id) {
+    uint32_t index = edits_index(e, id);
+    if (index != UINT32_MAX) edits_forbid(e, index);
 }
 
-/* How many candidates pass top-k, top-p and min-p; at least the best one does. */
-static uint32_t keep(struct order *o, const struct sample_params *p, uint32_t k) {
-    struct block b;
-    double cut = INFINITY, mass = 0;
-    if (p->top_p < 1.0f)
-        cut = (double)p->top_p * (k == o->n ? o->ops->sum_exp(o->x, o->n, o->max, 1.0f) : sum_of_best(o, k, 1.0f));
-    float floor = p->min_p > 0.0f ? (float)((double)o->max + fmath_log((double)p->min_p)) : -INFINITY;
-    for (uint32_t kept = 0;; kept += b.n) {
-        read_block(o, kept, k, 1.0f, &b);
-        if (b.n == 0) return kept;
-        for (uint32_t i = 0; i < b.n; i++) {
-            if (o->x[b.id[i]] < floor) return kept + i;
-            mass += (double)b.weight[i];
-            if (mass >= cut) return kept + i + 1;
+/* The last of a banned sequence whose others are the last tokens. */
+static void forbid_banned(const struct sample_row *r, uint64_t position, struct edits *e) {
+    for (uint32_t i = 0; i < r->banned_n; i++) {
+        const cohort_ids *b = &r->banned[i];
+        size_t before = b->n - 1, same = 0;
+        if (before > position) continue;
+        while (same < before && b->ids[same] == r->tokens[position - before + same]) same++;
+        if (same == before) forbid(e, b->ids[before]);
+    }
+}
+
+static void begin_edits(struct work *w, const struct vecops *ops, const struct sample_params *p, uint64_t position,
+                        const struct logits *logits, uint32_t *scratch) {
+    struct sample_row *r = p->row;
+    *w = (struct work){.edits = {.ops = ops, .logits = logits, .done = r ? r->edits : NULL}, .logits = logits};
+    if (!r) return;
+    struct edits *e = &w->edits;
+    if (r->allowed) gather_allowed(r, logits, w);
+    for (uint32_t i = 0; i < r->biases_n; i++) {
+        uint32_t index = edits_index(e, r->biases[i].id);
+        if (index == UINT32_MAX) continue;
+        if (isinf(r->biases[i].bias))
+            edits_forbid(e, index);
+        else
+            edits_set(e, index, w->logits->x[index] + r->biases[i].bias);
+    }
+    if (position - r->prompt_n < r->min_tokens)
+        for (uint32_t i = 0; i < r->ends_n; i++) forbid(e, r->ends[i]);
+    forbid_banned(r, position, e);
+    if (r->uses) w->uses_n = penalties_note(r, &p->asked, (uint32_t)position, e, scratch);
+    if (r->repeats) w->repeats_n = dry_note(r, &p->asked, (uint32_t)position, e, scratch);
+}
+
+/* ---- The chain ---- */
+static int is_edit(uint8_t step) { return step == COHORT_SAMPLER_PENALTIES || step == COHORT_SAMPLER_DRY; }
+
+static void apply(const struct sample_params *p, uint8_t step, float scale, struct work *w) {
+    if (step == COHORT_SAMPLER_PENALTIES)
+        penalties_apply(p->row->uses, w->uses_n, &p->asked, scale, &w->edits);
+    else
+        dry_apply(p->row->repeats, w->repeats_n, &p->asked, scale, &w->edits);
+}
+
+/* Logits change behind a filter: only its candidates are put in order again. */
+static void apply_late(struct chain *c, uint8_t step, struct work *w) {
+    if (!c->whole) {
+        chain_list(c);
+        apply(c->params, step, c->scale, w);
+        chain_relist(c);
+        return;
+    }
+    apply(c->params, step, c->scale, w);
+    c->max = c->logits->x[logits_best(c->ops, c->logits)];
+    order_init(&c->order, c->ops, c->logits, c->max, c->ids);
+}
+
+static void run_steps(struct chain *c, uint32_t from, struct work *w) {
+    for (uint32_t i = from; i < c->params->steps_n; i++) {
+        uint8_t step = c->params->steps[i];
+        switch (step) {
+        case COHORT_SAMPLER_PENALTIES:
+        case COHORT_SAMPLER_DRY:
+            apply_late(c, step, w);
+            break;
+        case COHORT_SAMPLER_TOP_N_SIGMA:
+            filter_top_n_sigma(c);
+            break;
+        case COHORT_SAMPLER_TOP_K:
+            filter_top_k(c);
+            break;
+        case COHORT_SAMPLER_TYPICAL:
+            filter_typical(c);
+            break;
+        case COHORT_SAMPLER_TOP_P:
+            filter_top_p(c);
+            break;
+        case COHORT_SAMPLER_MIN_P:
+            filter_min_p(c);
+            break;
+        case COHORT_SAMPLER_XTC:
+            filter_xtc(c);
+            break;
+        default:
+            filter_temperature(c);
         }
     }
 }
 
-/* The first of the best `kept` candidates at which the accumulated weight exceeds `target`. Rounding may leave the
- * target above the accumulated sum: then it is the last candidate that has any weight. */
-static uint32_t pick(struct order *o, uint32_t kept, float scale, double target) {
-    struct block b;
-    double sum = 0;
-    uint32_t last = 0;
-    for (uint32_t rank = 0; rank < kept; rank += b.n) {
-        read_block(o, rank, kept, scale, &b);
-        for (uint32_t i = 0; i < b.n; i++) {
-            if (b.weight[i] == 0) return last; /* the rest has none either */
-            last = b.id[i];
-            sum += (double)b.weight[i];
-            if (sum > target) return last;
-        }
-        if (b.n == 0) break;
-    }
-    return last;
+/* ---- What is said of it ---- */
+static int32_t id_of(const struct sample_params *p, uint32_t index) {
+    return p->row && p->row->allowed ? p->row->allowed[index] : (int32_t)index;
 }
 
-static uint32_t draw(const struct vecops *ops, const struct sample_params *p, uint64_t position,
-                     const struct logits *logits, float *scratch, float max) {
-    uint32_t n = logits->n;
-    struct order o;
-    order_init(&o, ops, logits, max, (uint32_t *)(void *)scratch);
-    float scale = 1.0f / p->temperature;
-    double u = rng_unit(p->seed, p->stream, position);
-    uint32_t k = p->top_k > 0 && (uint32_t)p->top_k < n ? (uint32_t)p->top_k : n;
-    if (k == n && p->top_p >= 1.0f && !(p->min_p > 0.0f)) {
-        o.forget = 1;
-        return pick(&o, n, scale, u * ops->sum_exp(logits->x, n, max, scale));
-    }
-    uint32_t kept = keep(&o, p, k);
-    assert(kept >= 1);
-    return pick(&o, kept, scale, u * sum_of_best(&o, kept, scale));
+static double log_weight(const struct chain *c, uint32_t index) {
+    return ((double)c->logits->x[index] - (double)c->max) * (double)c->scale;
 }
 
-/* A temperature whose inverse overflows is zero for every purpose. */
-static int is_greedy(const struct sample_params *p) {
-    return p->temperature == 0.0f || p->top_k == 1 || isinf(1.0f / p->temperature);
+/* Log-probabilities of what the filters left. */
+static void post_fill(struct chain *c, uint32_t token, double log_sum, struct sample_result *out) {
+    uint32_t index;
+    out->logprob = (float)(log_weight(c, token) - log_sum);
+    for (int32_t i = 0; i < c->params->logprobs && chain_at(c, c->low + (uint32_t)i, &index); i++) {
+        if (c->low + (uint32_t)i >= c->end) break;
+        out->top[out->top_n++] =
+            (cohort_logprob){.id = id_of(c->params, index), .logprob = (float)(log_weight(c, index) - log_sum)};
+    }
+}
+
+/* Everything is decided: the best it is. */
+static void take_best(const struct sample_params *p, uint32_t best, struct sample_result *out) {
+    out->token = id_of(p, best);
+    if (p->asked.mirostat) out->state = mirostat_next(&p->asked, out->state, 0);
+    if (!p->post || p->logprobs < 0) return;
+    out->logprob = 0;
+    if (p->logprobs == 0) return;
+    out->top_n = 1;
+    out->top[0] = (cohort_logprob){.id = out->token, .logprob = 0};
+}
+
+static void draw(const struct vecops *ops, const struct sample_params *p, uint64_t position, uint32_t from,
+                 struct work *w, float max, uint32_t *ids, struct sample_result *out) {
+    struct chain c;
+    chain_init(&c, ops, w->logits, max, ids, p, position);
+    run_steps(&c, from, w);
+    if (p->asked.mirostat) mirostat_cut(&c, out->state);
+    double sum = chain_sum(&c);
+    int post = p->post && p->logprobs >= 0;
+    if (c.whole && !post) c.order.forget = 1;
+    uint32_t token = chain_pick(&c, rng_unit(p->seed, p->stream, position) * sum);
+    out->token = id_of(p, token);
+    if (!p->asked.mirostat && !post) return;
+    double log_sum = fmath_log(sum);
+    if (p->asked.mirostat) out->state = mirostat_next(&p->asked, out->state, log_weight(&c, token) - log_sum);
+    if (post) post_fill(&c, token, log_sum, out);
 }
 
 void sample_draw(const struct vecops *ops, const struct sample_params *params, uint64_t position,
                  const struct logits *logits, float *scratch, struct sample_result *out) {
     _Static_assert(sizeof(float) == sizeof(uint32_t), "the scratch row holds ids");
+    uint32_t *ids = (uint32_t *)(void *)scratch, from = 0;
+    const struct sample_row *r = params->row;
+    struct work w;
     out->token = -1;
     out->logprob = NAN;
+    out->state = 0;
     out->top_n = 0;
-    int64_t best = logits_best(ops, logits);
-    if (best < 0 || isinf(logits->x[best])) return;
-    float max = logits->x[best];
-    out->token = (int32_t)best;
-    if (!is_greedy(params)) out->token = (int32_t)draw(ops, params, position, logits, scratch, max);
-    if (params->logprobs < 0) return;
-    logprob_fill(ops, logits, scratch, max, out->token, params->logprobs, out);
+    int64_t raw_best = logits_best(ops, logits);
+    if (raw_best < 0 || isinf(logits->x[raw_best])) return;
+    float raw_max = logits->x[raw_best];
+    if (r && r->states) out->state = r->states[position - r->prompt_n];
+    begin_edits(&w, ops, params, position, logits, ids);
+    while (from < params->steps_n && is_edit(params->steps[from])) apply(params, params->steps[from++], 1, &w);
+    int64_t best = r ? logits_best(ops, w.logits) : raw_best;
+    float max = w.logits->x[best];
+    if (isfinite(max)) {
+        if (params->greedy)
+            take_best(params, (uint32_t)best, out);
+        else
+            draw(ops, params, position, from, &w, max, ids, out);
+    }
+    edits_undo(&w.edits);
+    if (params->logprobs < 0 || params->post || out->token < 0) return;
+    logprob_fill(ops, logits, scratch, raw_max, out->token, params->logprobs, out);
 }
 
 void sample_score(const struct vecops *ops, const struct logits *logits, float *scratch, int32_t next, int32_t logprobs,
                   struct sample_result *out) {
     out->token = -1;
     out->logprob = NAN;
+    out->state = 0;
     out->top_n = 0;
     int64_t best = logits_best(ops, logits);
     if (best < 0 || isinf(logits->x[best])) return;

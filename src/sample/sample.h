@@ -1,10 +1,9 @@
-/* From logits to a token: greedy or temperature, top-k, top-p, min-p, with counter-based random numbers, and
- * log-probabilities. Pure functions over a row's own data: no state survives a call. Called on the backend's team
- * threads.
+/* From logits to a token: biases, penalties, filters, temperature and a draw with counter-based random numbers, and
+ * log-probabilities. Pure functions of a row's logits, its request and the tokens before the position: nothing else
+ * survives a call. Called on the backend's team threads, different rows at the same time.
  *
- * Order of the chain: top-k, top-p, min-p on the distribution at temperature 1, then temperature, as llama-server
- * orders them. Candidates are kept in (logit descending, id ascending) order and probabilities accumulate in that
- * order, in double; ties always go to the lowest id. */
+ * docs/SAMPLING.md has the formulas, docs/NUMERICS.md their bits. Candidates are in (logit descending, id ascending)
+ * order, and every filter leaves a range of ranks of it; ties always go to the lowest id. */
 #ifndef SAMPLE_SAMPLE_H
 #define SAMPLE_SAMPLE_H
 
@@ -13,27 +12,40 @@
 #include "base/logits.h"
 #include "cohort/cohort.h"
 
+struct sample_row; /* row.h */
+
+/* A request's sampling, made by sample_params_make. */
 struct sample_params {
-    float temperature; /* 0: greedy */
-    int32_t top_k;     /* 0: off */
-    float top_p, min_p;
-    uint64_t seed;
-    uint64_t stream;  /* choice index of the request */
+    cohort_sampling asked;
+    uint8_t steps[COHORT_SAMPLERS]; /* of its order, those that do anything */
+    uint8_t steps_n;
+    uint8_t greedy;   /* the row's best, whatever the dice say */
+    uint8_t post;     /* log-probabilities of what the samplers left */
     int32_t logprobs; /* -1: none; n: also the n best */
+    uint64_t seed, stream;
+    struct sample_row *row; /* what it has of its own; NULL: nothing. Set by who makes it */
 };
 
 struct sample_result {
-    int32_t token; /* -1: no finite logits (COHORT_E_NUMERIC) */
-    float logprob; /* of token, by the full distribution at temperature 1, before any filter */
+    int32_t token; /* -1: no finite logits, or all were forbidden (COHORT_E_NUMERIC) */
+    float logprob; /* of token: by the full distribution at temperature 1, before any filter; or by what was left */
+    float state;   /* mirostat's, behind this token; else 0 */
     uint32_t top_n;
     cohort_logprob top[COHORT_TOP_LOGPROBS_MAX];
 };
 
+/* Every sampler off, temperature 1. */
+void sample_defaults(cohort_sampling *s);
 /* Checks ranges (two-sided, NaN refused); E_ARGUMENT with the field's name. */
 int sample_check(const cohort_sampling *s, int logprobs, uint32_t vocab, cohort_error *err);
+/* The same for what stands beside them in a request: biases, allowed_ids, banned, dry_breakers, post_sampling. */
+int sample_check_lists(const cohort_request *q, uint32_t vocab, cohort_error *err);
+/* Of what was checked. */
+struct sample_params sample_params_make(const cohort_sampling *s, uint64_t seed, int logprobs, int post);
 
 /* Draws the token at `position` (absolute position of the token being chosen: the random counter). scratch: as many
- * floats as there are logits. */
+ * floats as there are logits. The row of logits is changed meanwhile, and given back as it was. What the row looks back
+ * on must be there for all positions before; the token is not kept (sample_row_keep). */
 void sample_draw(const struct vecops *ops, const struct sample_params *params, uint64_t position,
                  const struct logits *logits, float *scratch, struct sample_result *out);
 /* What the distribution says of a given next id (-1: none): argmax in out->token, out->logprob of `next`, and the n

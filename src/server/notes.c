@@ -12,8 +12,11 @@ struct note {
     int32_t token;
     float logprob;
     uint32_t top_n, text_len, error_len; /* error_len: with its NUL; 0: no text */
-    /* of a finish */
-    int32_t finish, error, stop_token, stop_index;
+    union {
+        int32_t finish;      /* of a finish, as all that follows */
+        float sampler_state; /* of a token; 0 in notes that were written before there was one */
+    };
+    int32_t error, stop_token, stop_index;
     uint32_t prompt_tokens, cached_tokens, generated_tokens;
     uint64_t seed;
 };
@@ -35,7 +38,10 @@ int note_write(struct buf *out, uint32_t choice, const cohort_event *event) {
         .text_len = (uint32_t)event->text_len,
     };
     if (event->text_len > NOTE_TEXT_MAX) return COHORT_E_LIMIT;
-    if (event->type == COHORT_EVENT_TOKEN) note.top_n = event->top_n;
+    if (event->type == COHORT_EVENT_TOKEN) {
+        note.top_n = event->top_n;
+        note.sampler_state = event->sampler_state;
+    }
     if (event->type == COHORT_EVENT_FINISH) {
         note.error_len = event->error_text ? (uint32_t)strlen(event->error_text) + 1 : 0;
         note.finish = (int32_t)event->finish;
@@ -89,7 +95,6 @@ int note_read(const char *bytes, size_t len, uint32_t *choice, cohort_event *out
         .logprob = note.logprob,
         .top = (const cohort_logprob *)(const void *)top,
         .top_n = note.top_n,
-        .finish = (cohort_finish)note.finish,
         .error = note.error,
         .error_text = note.error_len ? error : NULL,
         .stop_token = note.stop_token,
@@ -99,5 +104,9 @@ int note_read(const char *bytes, size_t len, uint32_t *choice, cohort_event *out
                   .generated_tokens = note.generated_tokens,
                   .seed = note.seed},
     };
+    if (note.type == COHORT_EVENT_FINISH)
+        out->finish = (cohort_finish)note.finish;
+    else
+        out->sampler_state = note.sampler_state;
     return 0;
 }

@@ -47,8 +47,8 @@ static int pass(struct detok *d, const char *bytes, size_t len, struct buf *out)
     size_t n = d->pending_n + len;
     memcpy(text, d->pending, d->pending_n);
     memcpy(text + d->pending_n, bytes, len);
-    int match = find_match(d, text, n);
-    size_t keep = match >= 0 ? d->stops[match].len : withheld(d, text, n);
+    int match = d->deaf ? DETOK_NONE : find_match(d, text, n);
+    size_t keep = match < 0 ? withheld(d, text, n) : d->include_stop ? 0 : d->stops[match].len;
     if (buf_add(out, text, n - keep)) return DETOK_NO_MEMORY;
     d->pending_n = match >= 0 ? 0 : (uint32_t)keep;
     memcpy(d->pending, text + n - keep, d->pending_n);

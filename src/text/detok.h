@@ -25,8 +25,10 @@ struct detok {
     const struct tokenizer *tokenizer;
     const struct detok_stop *stops; /* caller's, outlives this */
     uint32_t stops_n;
-    uint8_t started; /* the first text was seen (leading-space rule) */
-    uint8_t held_n;  /* bytes of an incomplete character */
+    uint8_t started;      /* the first text was seen (leading-space rule) */
+    uint8_t include_stop; /* set by the owner, behind detok_init: the stop string that matches goes out too */
+    uint8_t deaf;         /* set by the owner at any time: what is completed meanwhile does not match */
+    uint8_t held_n;       /* bytes of an incomplete character */
     char held[4];
     uint32_t pending_n; /* valid text withheld because a stop string may begin in it */
     char pending[DETOK_STOP_BYTES_MAX];

@@ -22,8 +22,13 @@ static float row[ROW_MAX], work[ROW_MAX], peaks[ROW_MAX / LOGITS_SPAN + 1], scra
 static const struct vecops *ops;
 
 static struct sample_params params(float temperature, int32_t top_k, float top_p, float min_p) {
-    return (struct sample_params){
-        .temperature = temperature, .top_k = top_k, .top_p = top_p, .min_p = min_p, .seed = 7, .logprobs = -1};
+    cohort_sampling s;
+    sample_defaults(&s);
+    s.temperature = temperature;
+    s.top_k = top_k;
+    s.top_p = top_p;
+    s.min_p = min_p;
+    return sample_params_make(&s, 7, -1, 0);
 }
 
 static struct logits logits_of(uint32_t n) {
@@ -103,7 +108,8 @@ static double exp1(float x, float max, float scale) {
     return w;
 }
 
-static int32_t naive_draw(const struct sample_params *p, uint64_t position, uint32_t n) {
+static int32_t naive_draw(const struct sample_params *params, uint64_t position, uint32_t n) {
+    const cohort_sampling *p = &params->asked;
     for (uint32_t i = 0; i < n; i++) sorted[i] = i;
     qsort(sorted, n, sizeof(sorted[0]), by_value);
     float max = row[sorted[0]];
@@ -132,7 +138,7 @@ static int32_t naive_draw(const struct sample_params *p, uint64_t position, uint
         all = ops->sum_exp(row, n, max, scale);
     else
         for (uint32_t i = 0; i < kept; i++) all += exp1(row[sorted[i]], max, scale);
-    double target = rng_unit(p->seed, p->stream, position) * all;
+    double target = rng_unit(params->seed, params->stream, position) * all;
     int32_t last = 0;
     for (uint32_t i = 0; i < kept; i++) {
         double w = exp1(row[sorted[i]], max, scale);
@@ -161,8 +167,9 @@ static void equals_the_naive_sampler(void **state) {
         for (uint64_t position = 0; position < 4; position++) {
             int32_t want = naive_draw(&p, position, n), got = draw(&p, position, n).token;
             if (got != want)
-                fail_msg("n %u kind %u t %g k %d p %g m %g: %d instead of %d", n, round / 7 % 6, (double)p.temperature,
-                         p.top_k, (double)p.top_p, (double)p.min_p, got, want);
+                fail_msg("n %u kind %u t %g k %d p %g m %g: %d instead of %d", n, round / 7 % 6,
+                         (double)p.asked.temperature, p.asked.top_k, (double)p.asked.top_p, (double)p.asked.min_p, got,
+                         want);
         }
     }
 }
@@ -328,34 +335,83 @@ static void short_rows_have_short_lists(void **state) {
 }
 
 static void ranges_are_checked_on_both_sides(void **state) {
-    const cohort_sampling good = {.temperature = 1, .top_p = 1};
+    cohort_sampling good;
     cohort_error err;
+    sample_defaults(&good);
     assert_int_equal(sample_check(&good, 20, 1000, &err), 0);
     assert_int_equal(sample_check(&good, -1, 1000, &err), 0);
-#define REFUSED(name, bad)                                                                                             \
+#define GIVES(name, value, code)                                                                                       \
     do {                                                                                                               \
         cohort_sampling s = good;                                                                                      \
-        s.name = (bad);                                                                                                \
-        assert_int_equal(sample_check(&s, -1, 1000, &err), COHORT_E_ARGUMENT);                                         \
-        assert_string_equal(err.field, #name);                                                                         \
+        s.name = (value);                                                                                              \
+        assert_int_equal(sample_check(&s, -1, 1000, &err), code);                                                      \
+        if (code) assert_string_equal(err.field, #name);                                                               \
     } while (0)
-    REFUSED(temperature, NAN);
-    REFUSED(temperature, -0.1f);
-    REFUSED(temperature, 100.5f);
-    REFUSED(temperature, INFINITY);
+#define REFUSED(name, bad) GIVES(name, bad, COHORT_E_ARGUMENT)
+#define RANGE(name, least, below, most, above)                                                                         \
+    do {                                                                                                               \
+        REFUSED(name, NAN);                                                                                            \
+        REFUSED(name, -INFINITY);                                                                                      \
+        REFUSED(name, INFINITY);                                                                                       \
+        REFUSED(name, below);                                                                                          \
+        REFUSED(name, above);                                                                                          \
+        GIVES(name, least, 0);                                                                                         \
+        GIVES(name, most, 0);                                                                                          \
+    } while (0)
+    RANGE(temperature, 0, -0.1f, 100, 100.5f);
+    RANGE(temperature_range, 0, -0.1f, 100, 100.5f);
+    RANGE(temperature_exponent, 0, -0.1f, 100, 100.5f);
+    RANGE(top_p, 0, -0.1f, 1, 1.1f);
+    RANGE(min_p, 0, -0.1f, 1, 1.1f);
+    RANGE(typical_p, 0, -0.1f, 1, 1.1f);
+    RANGE(top_n_sigma, 0, -0.1f, 1000, 1000.5f);
+    RANGE(xtc_probability, 0, -0.1f, 1, 1.1f);
+    RANGE(xtc_threshold, 0, -0.1f, 1, 1.1f);
+    RANGE(repetition_penalty, 1e-6f, 0, 100, 100.5f);
+    RANGE(frequency_penalty, -100, -100.5f, 100, 100.5f);
+    RANGE(presence_penalty, -100, -100.5f, 100, 100.5f);
+    RANGE(dry_multiplier, 0, -0.1f, 100, 100.5f);
+    RANGE(dry_base, 1, 0.9f, 100, 100.5f);
+    RANGE(mirostat_tau, 0, -0.1f, 100, 100.5f);
+    RANGE(mirostat_eta, 0, -0.1f, 1, 1.1f);
     REFUSED(top_k, -1);
-    REFUSED(top_p, NAN);
-    REFUSED(top_p, -0.1f);
-    REFUSED(top_p, 1.1f);
-    REFUSED(min_p, NAN);
-    REFUSED(min_p, -0.1f);
-    REFUSED(min_p, 1.1f);
+    REFUSED(dry_allowed_length, 0);
+    REFUSED(mirostat, -1);
+    REFUSED(mirostat, 3);
+    REFUSED(repetition_window, -2);
+    REFUSED(answer_window, -2);
+    REFUSED(dry_window, COHORT_SAMPLER_WINDOW_MAX + 1);
+    GIVES(dry_window, COHORT_SAMPLER_WINDOW_MAX, 0);
     static const int bad[] = {-2, 21, INT32_MAX, INT32_MIN};
     for (int i = 0; i < 4; i++) {
         assert_int_equal(sample_check(&good, bad[i], 1000, &err), COHORT_E_ARGUMENT);
         assert_string_equal(err.field, "logprobs");
     }
     assert_int_equal(sample_check(&good, 4, 3, &err), COHORT_E_ARGUMENT);
+}
+
+static void orders_name_each_sampler_once(void **state) {
+    static const struct {
+        uint32_t n;
+        uint8_t order[COHORT_SAMPLERS];
+        int code;
+    } cases[] = {{0, {0}, 0},
+                 {1, {COHORT_SAMPLER_TEMPERATURE}, 0},
+                 {9, {9, 8, 7, 6, 5, 4, 3, 2, 1}, 0},
+                 {2, {3, 3}, COHORT_E_ARGUMENT},
+                 {1, {0}, COHORT_E_ARGUMENT},
+                 {1, {10}, COHORT_E_ARGUMENT},
+                 {1, {255}, COHORT_E_ARGUMENT},
+                 {10, {1, 2, 3, 4, 5, 6, 7, 8, 9}, COHORT_E_ARGUMENT}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cohort_sampling s;
+        cohort_error err = {0};
+        sample_defaults(&s);
+        memcpy(s.order, cases[i].order, sizeof(s.order));
+        s.order_n = cases[i].n;
+        assert_int_equal(sample_check(&s, -1, 100, &err), cases[i].code);
+        if (cases[i].code) assert_string_equal(err.field, "order");
+    }
 }
 
 #ifdef SAMPLE_TEST_BACKEND
@@ -388,7 +444,7 @@ int main(void) {
         cmocka_unit_test(draws_follow_the_distribution),           cmocka_unit_test(d3_streams_and_seeds_are_apart),
         cmocka_unit_test(d3_greedy_takes_the_lowest_of_equals),    cmocka_unit_test(no_finite_logits_is_no_token),
         cmocka_unit_test(d4_logprobs_are_those_of_the_whole_row),  cmocka_unit_test(short_rows_have_short_lists),
-        cmocka_unit_test(ranges_are_checked_on_both_sides),
+        cmocka_unit_test(ranges_are_checked_on_both_sides),        cmocka_unit_test(orders_name_each_sampler_once),
     };
     return cmocka_run_group_tests(tests, open_ops, close_ops);
 }
