@@ -10,12 +10,13 @@ cohort_test(engine_forms SOURCES ${here}/test_engine_forms.c ${here}/engine_run.
 cohort_test(engine_faults SOURCES ${here}/test_engine_faults.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_pressure SOURCES ${here}/test_engine_pressure.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_tasks TSAN SOURCES ${here}/test_engine_tasks.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine TIMEOUT 300)
+cohort_test(engine_samplers TSAN SOURCES ${here}/test_engine_samplers.c ${here}/sampler_mix.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_deadlines TSAN SOURCES ${here}/test_engine_deadlines.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_stress TSAN SOURCES ${here}/test_engine_stress.c ${here}/engine_run.c ROOMS engine TIMEOUT 600)
 
 # Random histories of the prefix store, from one seed: ten thousand on the backend without arithmetic, two hundred on the real one at its
 # best level, and a few at the reference, which takes a minute of a core for ten. More by hand: test_engine_histories --seed 7 --histories 100000
-set(histories ${here}/histories_answer.c ${here}/histories_check.c ${here}/histories_draw.c ${here}/histories_model.c ${here}/histories_play.c)
+set(histories ${here}/sampler_mix.c ${here}/histories_answer.c ${here}/histories_check.c ${here}/histories_draw.c ${here}/histories_model.c ${here}/histories_play.c)
 cohort_test(engine_cache SOURCES ${here}/test_engine_cache.c ${histories} ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine TIMEOUT 300)
 foreach(kind histories histories_cpu)
   add_executable(test_engine_${kind} ${here}/test_engine_histories.c ${histories})

@@ -112,6 +112,7 @@ static void take(struct outcome *out, const cohort_event *e) {
     ADD(&out->events, e->token);
     ADD(&out->events, e->index);
     ADD(&out->events, e->logprob);
+    ADD(&out->events, e->sampler_state);
     for (uint32_t i = 0; i < e->top_n; i++) ADD(&out->events, e->top[i]);
     add(&out->events, e->text, e->text_len);
     add(&out->text, e->text, e->text_len);

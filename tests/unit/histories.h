@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "cohort/cohort.h"
 #include "fake_backend.h"
+#include "sampler_mix.h"
 
 enum {
     HISTORY_ASKS_MAX = 40,
@@ -74,6 +75,7 @@ struct ask {
     uint32_t snapshots[COHORT_SNAPSHOTS_MAX];
     int32_t stop_id;
     cohort_span stop;
+    uint32_t mix;                   /* of samplers (sampler_mix.h); SAMPLER_MIXES: none */
     uint32_t tenant, salt, session; /* salt, session: 0 is none */
     const char *kind;               /* how its prompt was made, for reports */
     int cancel_after;               /* that many events; HISTORY_NEVER */

@@ -33,6 +33,7 @@ static void take(struct answer *a, const cohort_event *e) {
     ADD(&a->events, e->token);
     ADD(&a->events, e->index);
     ADD(&a->events, e->logprob);
+    ADD(&a->events, e->sampler_state);
     for (uint32_t i = 0; i < e->top_n; i++) ADD(&a->events, e->top[i]);
     for (uint32_t i = 0; i < e->embedding_n; i++) ADD(&a->events, e->embedding[i]);
     ADD(&a->events, e->text_len);
@@ -115,6 +116,8 @@ static void make_key(const struct ask *a, struct buf *key) {
     ADD(key, q->sampling.min_p);
     ADD(key, q->sampling.seed);
     ADD(key, q->sampling.choice);
+    ADD(key, a->mix);
+    ADD(key, q->min_tokens);
     ADD(key, q->ignore_eos);
     ADD(key, q->logprobs);
     ADD(key, q->prompt_logprobs);

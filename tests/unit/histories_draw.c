@@ -230,6 +230,12 @@ void ask_draw(struct round *r, struct ask *a) {
     if (a->q.prompt_n > most || a->q.prompt_n > r->shape.prompt_most + 100) a->q.prompt_n = r->shape.prompt_most;
     if (!r->shape.calm && draw_chance(d, 1))
         a->prompt[draw_below(d, (uint32_t)a->q.prompt_n)] = (int32_t)(r->model->vocab - 5); /* poison */
+    a->mix = SAMPLER_MIXES;
+    if (draw_chance(d, 15)) {
+        a->mix = draw_below(d, SAMPLER_MIXES);
+        sampler_mix(a->mix, r->model->vocab, &a->q);
+        if (a->q.min_tokens > a->q.max_tokens) a->q.min_tokens = a->q.max_tokens;
+    }
     way_draw(r, a);
     if (draw_chance(d, 6)) a->cancel_after = draw_chance(d, 40) ? 0 : (int)draw_below(d, 12);
     if (draw_chance(d, 10)) {

@@ -63,13 +63,13 @@ static void make_request(uint32_t i, cohort_request *q) {
     q->prompt_n = lengths[i];
     run_prompt(prompts[i], lengths[i], info.vocab_size, 100 + i);
     q->max_tokens = 20 + 3 * i;
-    q->sampling = (cohort_sampling){.temperature = i % 3 ? 0.8f * (float)(i % 3) : 0,
-                                    .top_k = i % 4 == 1 ? 20 : 0,
-                                    .top_p = i % 5 == 2 ? 0.9f : 1,
-                                    .min_p = i % 7 == 3 ? 0.05f : 0,
-                                    .seed = 1000 + i,
-                                    .has_seed = 1,
-                                    .choice = i % 2};
+    q->sampling.temperature = i % 3 ? 0.8f * (float)(i % 3) : 0;
+    q->sampling.top_k = i % 4 == 1 ? 20 : 0;
+    q->sampling.top_p = i % 5 == 2 ? 0.9f : 1;
+    q->sampling.min_p = i % 7 == 3 ? 0.05f : 0;
+    q->sampling.seed = 1000 + i;
+    q->sampling.has_seed = 1;
+    q->sampling.choice = i % 2;
     q->logprobs = (int)(i % 4) - 1;
     q->prompt_logprobs = i % 6 == 3;
     q->ignore_eos = i % 2;

@@ -64,7 +64,9 @@ static cohort_id submit(cohort_engine *engine, const struct expected_prompt *p, 
     q.ignore_eos = 1;
     q.logprobs = 3;
     q.prompt_logprobs = 1;
-    q.sampling = (cohort_sampling){.temperature = 0.5f + 0.25f * (float)i, .top_p = 1, .seed = i, .has_seed = 1};
+    q.sampling.temperature = 0.5f + 0.25f * (float)i;
+    q.sampling.seed = i;
+    q.sampling.has_seed = 1;
     if (i % 4 == 1) q.sampling.top_k = 40;
     if (i % 4 == 2) q.sampling.top_p = 0.9f;
     if (i % 4 == 3) q.sampling.min_p = 0.05f;
