@@ -38,7 +38,8 @@ void chain_read(struct chain *c, uint32_t rank, struct chain_block *out) {
 }
 
 double chain_sum(struct chain *c) {
-    if (c->whole) return c->ops->sum_exp(c->logits->x, c->logits->n, c->max, c->scale);
+    if (c->whole && c->low == 0) return c->ops->sum_exp(c->logits->x, c->logits->n, c->max, c->scale);
+    if (c->whole) return chain_spread(c).sum;
     struct chain_block b;
     double sum = 0;
     for (uint32_t rank = c->low; rank < c->end; rank += b.n) {
@@ -53,9 +54,15 @@ void chain_cut(struct chain *c, uint32_t low, uint32_t end) {
     assert(low >= c->low && low < end && end <= c->end);
     c->whole = 0;
     c->end = end;
+    chain_drop(c, low);
+}
+
+void chain_drop(struct chain *c, uint32_t low) {
     if (low == c->low) return;
-    uint32_t id;
-    if (chain_at(c, low, &id)) c->max = c->logits->x[id];
+    int found = chain_at(c, low, &c->first);
+    assert(found);
+    (void)found;
+    c->max = c->logits->x[c->first];
     c->low = low;
 }
 
@@ -75,6 +82,7 @@ void chain_count(struct chain *c) {
 void chain_list(struct chain *c) {
     assert(c->order.base == 0);
     chain_count(c); /* what was taken from the order lies in its memory by rank */
+    c->whole = 0;
     c->listed = 1;
 }
 

@@ -18,7 +18,8 @@ struct chain {
     float max;         /* the logit at rank `low`: weights are exp(scale * (x - max)) */
     float scale;       /* 1 / temperature, once there was one */
     uint32_t keep;     /* a filter leaves at least so many */
-    uint8_t whole;     /* no filter has run */
+    uint32_t first;    /* the id at rank `low`, if that is not 0 */
+    uint8_t whole;     /* no filter has taken anything away behind `low` */
     uint8_t listed;    /* ids[low, end) are the candidates: the order is used no more */
     uint8_t once;      /* ranks are asked for once only */
 };
@@ -41,6 +42,7 @@ void chain_read(struct chain *c, uint32_t rank, struct chain_block *out);
 double chain_sum(struct chain *c);
 /* Ranks [low, end) stay; `low` was read. */
 void chain_cut(struct chain *c, uint32_t low, uint32_t end);
+void chain_drop(struct chain *c, uint32_t low); /* [low, ...) stay */
 /* Candidates with smaller logits go, but for the least number. */
 void chain_cut_below(struct chain *c, float floor);
 /* `end` says how many there are. */

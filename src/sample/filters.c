@@ -90,12 +90,11 @@ void filter_xtc(struct chain *c) {
         reach = rank + i;
         if (i < b.n || b.n == 0) break;
     }
-    chain_cut(c, c->low, c->end); /* also one that takes nothing away */
     if (reach <= c->low + 1) return;
     uint32_t first = reach - 1, id;
     for (uint32_t rank = reach; rank - first < c->keep; rank++)
         if (rank >= c->end || !chain_at(c, rank, &id)) return;
-    chain_cut(c, first, c->end);
+    chain_drop(c, first);
 }
 
 /* The temperature that follows the entropy: within `range` on either side of what was asked for. */

@@ -78,7 +78,7 @@ static void apply(const struct sample_params *p, uint8_t step, float scale, stru
 
 /* Logits change behind a filter: only its candidates are put in order again. */
 static void apply_late(struct chain *c, uint8_t step, struct work *w) {
-    if (!c->whole) {
+    if (!c->whole || c->low) {
         chain_list(c);
         apply(c->params, step, c->scale, w);
         chain_relist(c);
@@ -160,7 +160,7 @@ static void draw(const struct vecops *ops, const struct sample_params *p, uint64
     if (p->asked.mirostat) mirostat_cut(&c, out->state);
     double sum = chain_sum(&c);
     int post = p->post && p->logprobs >= 0;
-    if (c.whole && !post) c.order.forget = 1;
+    if (c.whole && c.low == 0 && !post) c.order.forget = 1;
     uint32_t token = chain_pick(&c, rng_unit(p->seed, p->stream, position) * sum);
     out->token = id_of(p, token);
     if (!p->asked.mirostat && !post) return;

@@ -1,9 +1,9 @@
 /* Sums over all candidates of a draw (chain.h): what entropies and deviations are made of. Pure; called on the
  * backend's team threads.
  *
- * Element j of the sequence, in the row's order while no filter has run and by rank behind one, is added to lane
- * j mod 16 in ascending order, all in double; the lanes are added by halving. Minus infinities count as places, but
- * nothing is added for them. */
+ * Element j of the sequence, in the row's order while the chain is whole and by rank if not, is added to lane j mod 16
+ * in ascending order, all in double; the lanes are added by halving. Minus infinities, and in a whole chain those that
+ * went from its beginning, count as places, but nothing is added for them. */
 #include <math.h>
 
 #include "sample/chain.h"
@@ -54,11 +54,15 @@ static void add_squares(struct sums *s, const float *x, uint32_t n, double mean)
 /* The next tile of logits: where it lies, and how long it is (0: the end). `copy` has room for one. */
 static uint32_t next_tile(struct chain *c, uint32_t at, float *copy, const float **x) {
     uint32_t n = 0, id;
-    if (c->whole) {
-        *x = c->logits->x + at;
-        return c->logits->n - at < TILE ? c->logits->n - at : TILE;
-    }
     *x = copy;
+    if (c->whole) {
+        const float *from = c->logits->x + at;
+        uint32_t size = c->logits->n - at < TILE ? c->logits->n - at : TILE;
+        if (c->low == 0) *x = from;
+        for (uint32_t j = 0; c->low && j < size; j++)
+            copy[j] = from[j] > c->max || (from[j] == c->max && at + j < c->first) ? -INFINITY : from[j];
+        return size;
+    }
     while (n < TILE && c->low + at + n < c->end && chain_at(c, c->low + at + n, &id)) copy[n++] = c->logits->x[id];
     return n;
 }

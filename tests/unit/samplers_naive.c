@@ -25,6 +25,7 @@ struct left {
     uint32_t cands;
     float scale;
     int whole;
+    uint32_t gone; /* from the beginning, by XTC */
 };
 
 static const cohort_sampling *asked(const struct left *l) { return &l->n->params->asked; }
@@ -129,6 +130,7 @@ static float dried(const struct left *l, int32_t id, float x) {
 }
 
 static void change(struct left *l, float (*to)(const struct left *, int32_t, float)) {
+    if (l->gone) l->whole = 0;
     for (uint32_t i = 0; i < l->cands; i++) l->cand[i].x = to(l, l->cand[i].id, l->cand[i].x);
     for (uint32_t i = 0; i < l->size; i++)
         if (l->x[i] != -INFINITY) l->x[i] = to(l, l->ids[i], l->x[i]);
@@ -145,18 +147,17 @@ static void weigh(struct left *l) {
         l->n->ops->exp_shifted(&l->cand[i].weight, &l->cand[i].x, 1, l->cand[0].x, l->scale);
 }
 
-static double sum(struct left *l) {
-    double all = 0;
-    weigh(l);
-    if (l->whole) return l->n->ops->sum_exp(l->x, l->size, l->cand[0].x, l->scale);
-    for (uint32_t i = 0; i < l->cands; i++) all += (double)l->cand[i].weight;
-    return all;
-}
-
 static double fold(double lane[16]) {
     for (int width = 8; width > 0; width /= 2)
         for (int i = 0; i < width; i++) lane[i] += lane[i + width];
     return lane[0];
+}
+
+static int is_left(const struct left *l, int32_t id) {
+    if (l->gone == 0) return 1;
+    for (uint32_t i = 0; i < l->cands; i++)
+        if (l->cand[i].id == id) return 1;
+    return 0;
 }
 
 enum spread_kind { OF_WEIGHTS, OF_WEIGHTED, OF_LOGITS, OF_SQUARES };
@@ -165,7 +166,7 @@ static double spread(struct left *l, enum spread_kind kind, double mean) {
     uint32_t n = l->whole ? l->size : l->cands;
     for (uint32_t i = 0; i < n; i++) {
         float x = l->whole ? l->x[i] : l->cand[i].x, w;
-        if (x == -INFINITY) continue;
+        if (x == -INFINITY || (l->whole && !is_left(l, l->ids[i]))) continue;
         l->n->ops->exp_shifted(&w, &x, 1, l->cand[0].x, l->scale);
         double y = ((double)x - max) * (double)l->scale, d = (double)x - mean;
         lane[i % 16] += kind == OF_WEIGHTS    ? (double)w
@@ -174,6 +175,15 @@ static double spread(struct left *l, enum spread_kind kind, double mean) {
                                               : d * d;
     }
     return fold(lane);
+}
+
+static double sum(struct left *l) {
+    double all = 0;
+    weigh(l);
+    if (l->whole && l->gone) return spread(l, OF_WEIGHTS, 0);
+    if (l->whole) return l->n->ops->sum_exp(l->x, l->size, l->cand[0].x, l->scale);
+    for (uint32_t i = 0; i < l->cands; i++) all += (double)l->cand[i].weight;
+    return all;
 }
 
 static uint32_t least(const struct left *l) {
@@ -233,8 +243,8 @@ static void xtc(struct left *l) {
     double cut = (double)p->asked.xtc_threshold * sum(l);
     uint32_t n = 0, keep = p->asked.min_keep ? p->asked.min_keep : 1;
     while (n < l->cands && (double)l->cand[n].weight >= cut) n++;
-    l->whole = 0;
     if (n < 2 || l->cands - (n - 1) < keep) return;
+    l->gone += n - 1;
     l->cands -= n - 1;
     memmove(l->cand, l->cand + n - 1, l->cands * sizeof(*l->cand));
 }
@@ -289,7 +299,9 @@ static int does(const struct left *l, int step) {
     if (step == COHORT_SAMPLER_TEMPERATURE) return s->temperature != 1 || s->temperature_range > 0;
     if (s->mirostat) return 0;
     if (step == COHORT_SAMPLER_TOP_N_SIGMA) return s->top_n_sigma > 0;
-    if (step == COHORT_SAMPLER_TOP_K) return s->top_k > 0 && (!l->whole || ((uint32_t)s->top_k < l->size && s->min_keep < l->size));
+    if (step == COHORT_SAMPLER_TOP_K)
+        return s->top_k > 0 &&
+               (!l->whole || ((uint32_t)s->top_k < l->size - l->gone && s->min_keep < l->size - l->gone));
     if (step == COHORT_SAMPLER_TYPICAL) return s->typical_p < 1;
     if (step == COHORT_SAMPLER_TOP_P) return s->top_p < 1;
     if (step == COHORT_SAMPLER_MIN_P) return s->min_p > 0;
