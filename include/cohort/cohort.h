@@ -233,7 +233,7 @@ COHORT_API void cohort_engine_get_options(const cohort_engine *engine, cohort_en
 
 /* From logits to a token: docs/SAMPLING.md has every formula. Biases, allowed and banned ids act first, then these in
  * their order, of which each may be left out (that one is off then) and none may come twice. The draw is last.
- * Mirostat, if it is on, stands in the place of all filters between the penalties and the temperature. */
+ * Mirostat, if it is on, acts behind them in the place of all filters between DRY and the temperature. */
 typedef enum cohort_sampler {
     COHORT_SAMPLER_PENALTIES = 1, /* repetition, frequency, presence */
     COHORT_SAMPLER_DRY,
