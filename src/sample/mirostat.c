@@ -39,9 +39,14 @@ static void first_version(struct chain *c, double state) {
 }
 
 static void second_version(struct chain *c, double state) {
-    /* -log2(p) > state, as a limit of the logit */
-    double log_sum = fmath_log(chain_sum(c));
-    chain_cut_below(c, (float)((double)c->max + (log_sum - state * ln2) / (double)c->scale));
+    double least_y = fmath_log(chain_sum(c)) - state * ln2; /* -log2(p) <= state */
+    uint32_t rank = c->low, id;
+    while (rank < c->end && chain_at(c, rank, &id)) {
+        double y = ((double)c->logits->x[id] - (double)c->max) * (double)c->scale;
+        if (y < least_y && rank - c->low >= c->keep) break;
+        rank++;
+    }
+    chain_cut(c, c->low, rank);
 }
 
 void mirostat_cut(struct chain *c, float state) {

@@ -10,3 +10,4 @@ cohort_test(journal SOURCES ${here}/test_journal.c ${here}/journal_rig.c ROOMS s
 target_link_libraries(test_journal PRIVATE PkgConfig::SQLITE)
 cohort_test(journal_begun SOURCES ${here}/test_journal_begun.c ${here}/journal_rig.c ROOMS server TIMEOUT 240)
 target_link_libraries(test_journal_begun PRIVATE PkgConfig::SQLITE)
+cohort_test(notes SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_notes.c ROOMS server)
