@@ -162,8 +162,8 @@ static int is_alike(const json_t *example, const json_t *value) {
 /* Whether the value is one of those in the field's list, or (by_type) of the type of one of them. */
 static int is_neutral(const json_t *value, const struct known_field *field, int by_type) {
     if (json_is_null(value)) return 1;
-    const char *at = field->neutral;
-    for (int found = 0; at && *at;) {
+    const char *at = field->neutral ? field->neutral : "";
+    for (int found = 0; *at;) {
         json_error_t where;
         json_t *neutral = json_loads(at, JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, &where);
         if (!neutral) return 0;
