@@ -137,8 +137,10 @@ static size_t text_bytes(const json_t *chat) {
 
 static int read_chat(struct call *call, const json_t *body, cohort_error *err) {
     json_t *chat;
-    int rc = anthropic_chat(body, &chat, &call->params.continue_last, err);
+    int go_on = 0;
+    int rc = anthropic_chat(body, &chat, &go_on, err);
     if (rc) return rc;
+    if (go_on) call->params.ending = COHORT_CHAT_CONTINUE;
     call->params.messages = json_dumps(chat, JSON_COMPACT);
     call->prompts = mem_zalloc(1, sizeof *call->prompts);
     if (!call->params.messages || !call->prompts)

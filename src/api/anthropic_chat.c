@@ -45,22 +45,22 @@ const struct error_shape error_shape_anthropic = {.status = status, .write = wri
 static int no_memory(cohort_error *err) { return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the messages"); }
 
 static int check_cache_control(const json_t *block, const char *place, cohort_error *err) {
-    const json_t *control = field_present(block, "cache_control"), *type = json_object_get(control, "type");
-    if (!control || (json_is_string(type) && strcmp(json_string_value(type), "ephemeral") == 0)) return 0;
+    const json_t *control = field_present(block, "cache_control");
+    const char *type = field_word(control, "type");
+    if (!control || (type && strcmp(type, "ephemeral") == 0)) return 0;
     return err_set(err, COHORT_E_ARGUMENT, place, "%s.cache_control must be {\"type\": \"ephemeral\"}", place);
 }
 
 static int add_block(json_t *parts, const json_t *block, const char *place, cohort_error *err) {
-    const json_t *type = json_object_get(block, "type"), *text = json_object_get(block, "text");
-    if (!json_is_string(type))
-        return err_set(err, COHORT_E_ARGUMENT, place, "%s must be an object with a \"type\"", place);
-    if (strcmp(json_string_value(type), "text") != 0)
+    const json_t *text = json_object_get(block, "text");
+    const char *type = field_word(block, "type");
+    if (!type) return err_set(err, COHORT_E_ARGUMENT, place, "%s must be an object with a \"type\"", place);
+    if (strcmp(type, "text") != 0)
         return err_set(err, COHORT_E_UNSUPPORTED, place,
-                       "%s has the type \"%.64s\"; this server takes text blocks only", place, json_string_value(type));
+                       "%s has the type \"%.64s\"; this server takes text blocks only", place, type);
     if (!json_is_string(text)) return err_set(err, COHORT_E_ARGUMENT, place, "%s.text must be a string", place);
     int rc = check_cache_control(block, place, err);
     if (rc) return rc;
-    /* Text between the same quotes is not copied: the array shares the string. */
     json_t *part = json_pack("{s:s,s:O}", "type", "text", "text", text);
     return json_array_append_new(parts, part) == 0 ? 0 : no_memory(err);
 }
@@ -100,7 +100,7 @@ static int read_message(json_t *chat, const json_t *message, size_t i, cohort_er
     char place[64];
     snprintf(place, sizeof place, "messages[%zu]", i);
     if (!json_is_object(message)) return err_set(err, COHORT_E_ARGUMENT, place, "%s must be an object", place);
-    const char *role = json_string_value(json_object_get(message, "role"));
+    const char *role = field_word(message, "role");
     snprintf(place, sizeof place, "messages[%zu].role", i);
     if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0))
         return err_set(err, COHORT_E_ARGUMENT, place, "%s must be \"user\" or \"assistant\"%s", place,
@@ -123,7 +123,7 @@ int anthropic_chat(const json_t *body, json_t **out, int *prefill, cohort_error 
         json_decref(chat);
         return rc;
     }
-    const char *last = json_string_value(json_object_get(json_array_get(messages, n - 1), "role"));
+    const char *last = field_word(json_array_get(messages, n - 1), "role");
     *prefill = strcmp(last, "assistant") == 0;
     *out = chat;
     return 0;

@@ -125,11 +125,13 @@ static int check_prediction(const json_t *body, cohort_error *err) {
 }
 
 /* How the prompt ends. */
-static int read_ending(struct openai *own, const json_t *body, const json_t *messages, cohort_error *err) {
-    int rc = field_bool(body, "continue_final_message", &own->go_on, err);
-    if (!rc) rc = field_bool(body, "add_generation_prompt", &own->open_answer, err);
-    if (rc || !own->go_on) return rc;
-    if (field_present(body, "add_generation_prompt") && own->open_answer)
+static int read_ending(struct params *p, const json_t *body, const json_t *messages, cohort_error *err) {
+    int open = 1, go_on = 0;
+    int rc = field_bool(body, "continue_final_message", &go_on, err);
+    if (!rc) rc = field_bool(body, "add_generation_prompt", &open, err);
+    p->ending = open;
+    if (rc || !go_on) return rc;
+    if (field_present(body, "add_generation_prompt") && open)
         return err_set(err, COHORT_E_ARGUMENT, "continue_final_message",
                        "continue_final_message and add_generation_prompt cannot both be true");
     size_t n = json_array_size(messages);
@@ -137,7 +139,7 @@ static int read_ending(struct openai *own, const json_t *body, const json_t *mes
     if (n < 2 || !role || strcmp(role, "assistant") != 0)
         return err_set(err, COHORT_E_ARGUMENT, "continue_final_message",
                        "continue_final_message needs an assistant's message at the end, and others before it");
-    own->open_answer = 0;
+    p->ending = COHORT_CHAT_CONTINUE;
     return 0;
 }
 
@@ -160,7 +162,7 @@ static int chat_parse(struct call *call, const json_t *body, cohort_error *err) 
     if (!rc) rc = read_chat_logprobs(own, body, err);
     if (!rc) rc = check_prediction(body, err);
     if (!rc) rc = check_messages(messages, err);
-    if (!rc) rc = read_ending(own, body, messages, err);
+    if (!rc) rc = read_ending(&call->params, body, messages, err);
     if (rc) return rc;
     call->params.messages = json_dumps(messages, JSON_COMPACT);
     call->prompts = mem_zalloc(1, sizeof *call->prompts);
@@ -169,68 +171,6 @@ static int chat_parse(struct call *call, const json_t *body, cohort_error *err) 
     call->prompts_n = 1;
     call->prompts[0].text_len = messages_bytes(messages);
     return openai_settle(call, err);
-}
-
-/* ---- on a helper: a prompt that does not end with the opening of the answer ---- */
-
-/* Where the last message's turn is closed: before the last special token, if that one comes behind the turn's opening.
- * `opening`: ids up to there. */
-static int close_of(const cohort_model *model, const int32_t *ids, size_t n, size_t opening, size_t *out,
-                    cohort_error *err) {
-    for (size_t i = n; i > opening; i--) {
-        char *text;
-        size_t len;
-        int rc = cohort_detokenize(model, &ids[i - 1], 1, 0, &text, &len, err);
-        if (rc) return rc;
-        cohort_free(text);
-        const char *piece;
-        size_t piece_len;
-        cohort_token_piece(model, ids[i - 1], &piece, &piece_len);
-        if (len == 0 && piece_len > 1) {
-            *out = i - 1;
-            return 0;
-        }
-    }
-    *out = n;
-    return 0;
-}
-
-/* Ids that the messages before the last have, and the opening of an answer. */
-static int opening_of(struct call *call, size_t *n, cohort_error *err) {
-    json_t *before = json_copy(json_object_get(call->body, "messages"));
-    if (!before) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the messages");
-    json_array_remove(before, json_array_size(before) - 1);
-    char *text = json_dumps(before, JSON_COMPACT);
-    json_decref(before);
-    if (!text) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the messages");
-    int32_t *ids;
-    int rc = cohort_chat_render(server_model(call->server), text, strlen(text), 1, &ids, n, err);
-    free(text);
-    if (!rc) cohort_free(ids);
-    return rc;
-}
-
-static int chat_prepare(struct call *call, cohort_error *err) {
-    struct openai *own = openai_of(call);
-    struct params *p = &call->params;
-    struct prompt *prompt = &call->prompts[0];
-    const cohort_model *model = server_model(call->server);
-    cohort_turn *turns;
-    size_t turns_n, opening = 0;
-    int rc = openai_prepare(call, err);
-    if (rc || own->open_answer) return rc;
-    rc = cohort_chat_render_turns(model, p->messages, strlen(p->messages), 0, &prompt->ids, &prompt->ids_n, &turns,
-                                  &turns_n, err);
-    if (rc) return rc;
-    free(p->messages);
-    p->messages = NULL; /* it is rendered */
-    if (own->go_on) {
-        rc = opening_of(call, &opening, err);
-        if (!rc) rc = close_of(model, prompt->ids, prompt->ids_n, opening, &prompt->ids_n, err);
-    }
-    if (!rc) cache_borders(turns, turns_n, prompt->ids_n, &p->cache);
-    cohort_free(turns);
-    return rc;
 }
 
 /* ---- log-probabilities ---- */
@@ -332,7 +272,7 @@ const struct dialect dialect_chat = {
     .done = "[DONE]",
     .text_bytes = chat_text_bytes,
     .parse = chat_parse,
-    .prepare = chat_prepare,
+    .prepare = openai_prepare,
     .piece = chat_piece,
     .collect = chat_collect,
     .close = chat_close,

@@ -292,7 +292,7 @@ int openai_parse(struct call *call, const json_t *body, const struct known_field
     struct openai *own = call->own = mem_zalloc(1, sizeof *own);
     if (!own) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the request");
     own->logprobs = own->prompt_top = -1;
-    own->add_begin = own->open_answer = 1;
+    own->add_begin = 1;
     int64_t prompt_top = -1;
     int rc = openai_check_known(call, body, fields, n, err);
     if (!rc) rc = params_common(call, body, err);

@@ -26,7 +26,6 @@ struct openai {
     int ids;                /* token ids are told */
     int usage_so_far;       /* every event of a stream tells usage */
     int add_begin;          /* a text prompt gets the begin token */
-    int open_answer, go_on; /* chat: add_generation_prompt, continue_final_message */
     struct buf *echoes;     /* texts of the prompts, prompts_n of them, if they are echoed */
     size_t echoes_n;
     struct openai_choice *choices;

@@ -112,6 +112,7 @@ int params_common(struct call *call, const json_t *body, cohort_error *err) {
     p->n = 1;
     p->logprobs = -1;
     p->store = -1;
+    p->ending = 1;
     cohort_request defaults;
     cohort_request_defaults(&defaults);
     p->sampling = defaults.sampling;

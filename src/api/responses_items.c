@@ -11,10 +11,6 @@
 
 static int no_memory(cohort_error *err) { return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the input"); }
 
-static const char *string_of(const json_t *object, const char *name) {
-    return json_string_value(json_object_get(object, name));
-}
-
 static int is_one_of(const char *name, const char *const *names, size_t n) {
     for (size_t i = 0; name && i < n; i++)
         if (strcmp(names[i], name) == 0) return 1;
@@ -25,7 +21,7 @@ static int is_one_of(const char *name, const char *const *names, size_t n) {
 
 static int add_part(json_t *parts, const json_t *part, const char *place, cohort_error *err) {
     static const char *const texts[] = {"input_text", "output_text", "text"};
-    const char *type = string_of(part, "type");
+    const char *type = field_word(part, "type");
     const json_t *text = json_object_get(part, "text");
     if (!type) return err_set(err, COHORT_E_ARGUMENT, place, "%s must be an object with a \"type\"", place);
     if (!is_one_of(type, texts, 3))
@@ -64,12 +60,13 @@ static int add_item(json_t *chat, const json_t *item, size_t i, cohort_error *er
     snprintf(place, sizeof place, "input[%zu]", i);
     if (!json_is_object(item)) return err_set(err, COHORT_E_ARGUMENT, place, "%s must be an object", place);
     const json_t *type = field_present(item, "type");
-    if (type && !json_is_string(type))
+    const char *kind = type ? field_word(item, "type") : "message";
+    if (!kind)
         return err_set(err, COHORT_E_ARGUMENT, place, "%s.type must be a string, not %s", place, field_type(type));
-    if (type && strcmp(json_string_value(type), "message") != 0)
+    if (strcmp(kind, "message") != 0)
         return err_set(err, COHORT_E_UNSUPPORTED, place, "%s has the type \"%.64s\"; this server takes messages only",
-                       place, json_string_value(type));
-    const char *role = string_of(item, "role");
+                       place, kind);
+    const char *role = field_word(item, "role");
     snprintf(place, sizeof place, "input[%zu].role", i);
     if (!is_one_of(role, roles, 4))
         return err_set(err, COHORT_E_ARGUMENT, place, "%s must be user, assistant, system or developer", place);
@@ -164,7 +161,7 @@ static int list_part(struct buf *out, const json_t *text, int said) {
 }
 
 int responses_list_item(struct buf *out, const char *id, const json_t *item) {
-    const char *role = string_of(item, "role");
+    const char *role = field_word(item, "role");
     const json_t *content = json_object_get(item, "content");
     int said = strcmp(role, "assistant") == 0, rc = buf_adds(out, "{\"id\":");
     if (!rc) rc = buf_json_string(out, id, strlen(id));

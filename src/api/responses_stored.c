@@ -312,9 +312,9 @@ static int join(struct going_on *g, cohort_error *err) {
         return err_set(err, COHORT_E_ARGUMENT, g->about.field,
                        "the response %s failed, so there is nothing to go on from", g->about.id);
     json_t *object;
-    int rc = fields_json(earlier->result.data, earlier->result.len, &object, NULL);
-    rc = rc ? err_set(err, COHORT_E_FILE, NULL, "what the journal has of the response cannot be read")
-            : responses_continue(g->body, earlier->body, object, err);
+    fields_json(earlier->result.data, earlier->result.len, &object, NULL);
+    int rc = object ? responses_continue(g->body, earlier->body, object, err)
+                    : err_set(err, COHORT_E_FILE, NULL, "what the journal has of the response cannot be read");
     json_decref(object);
     char *text = rc ? NULL : json_dumps(g->body, JSON_COMPACT);
     if (!rc && (!text || buf_adds(&g->text, text) != 0))
@@ -400,8 +400,8 @@ static void going_on_forget(struct task *task) {
 /* `body` is owned from here on. */
 static void go_on(struct server *server, struct evhttp_request *http, const struct arrival *arrival, json_t *body,
                   int counts) {
-    const char *id = json_string_value(json_object_get(body, "previous_response_id"));
-    struct going_on *g = about_new(server, http, sizeof *g, id, "previous_response_id");
+    const char *id = field_word(body, "previous_response_id");
+    struct going_on *g = about_new(server, http, sizeof *g, id ? id : "", "previous_response_id");
     if (!g) {
         json_decref(body);
         return;

@@ -237,9 +237,8 @@ static int chat_ids(struct call *call, struct prompt *prompt, cohort_error *err)
     const struct params *p = &call->params;
     cohort_turn *turns;
     size_t turns_n;
-    int rc = cohort_chat_render_turns(call->server->model, p->messages, strlen(p->messages),
-                                      p->continue_last ? COHORT_CHAT_CONTINUE : 1, &prompt->ids, &prompt->ids_n, &turns,
-                                      &turns_n, err);
+    int rc = cohort_chat_render_turns(call->server->model, p->messages, strlen(p->messages), p->ending, &prompt->ids,
+                                      &prompt->ids_n, &turns, &turns_n, err);
     if (!rc) cache_borders(turns, turns_n, prompt->ids_n, &call->params.cache);
     cohort_free(turns);
     return rc;

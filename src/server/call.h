@@ -84,8 +84,8 @@ struct params {
     int32_t stop_ids[COHORT_STOP_IDS_MAX];
     size_t stop_ids_n;
     struct cache_params cache;
-    char *messages;    /* chat: JSON text of the messages, owned */
-    int continue_last; /* the last of them is an answer's beginning */
+    char *messages; /* chat: JSON text of the messages, owned */
+    int ending;     /* of the chat, as cohort_chat_render takes it: 0, 1 or COHORT_CHAT_CONTINUE */
 };
 
 /* How one API speaks. What is written for a stream is appended to `out`: events, one a line, each ended by a newline

@@ -72,6 +72,12 @@ int fields_body(struct evbuffer *input, json_t **out, cohort_error *err) {
     return fields_json((const char *)evbuffer_pullup(input, -1), evbuffer_get_length(input), out, err);
 }
 
+const char *field_word(const json_t *object, const char *name) {
+    const json_t *value = json_object_get(object, name);
+    const char *text = json_string_value(value);
+    return text && strlen(text) == json_string_length(value) ? text : NULL;
+}
+
 const char *field_type(const json_t *value) {
     switch (json_typeof(value)) {
     case JSON_OBJECT:

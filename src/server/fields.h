@@ -14,6 +14,8 @@ int fields_json(const char *bytes, size_t len, json_t **out, cohort_error *err);
 
 /* The member, or NULL if it is absent or null. */
 const json_t *field_present(const json_t *body, const char *name);
+/* The member if it is a string that C can hold, or NULL. */
+const char *field_word(const json_t *object, const char *name);
 /* "a string", "an array" ... for messages. */
 const char *field_type(const json_t *value);
 

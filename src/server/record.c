@@ -30,11 +30,10 @@ static int find(struct server *server, const char *id, const char *owner, struct
 static int read_json(struct server *server, uint64_t number, enum journal_part part, json_t **out, cohort_error *err) {
     struct buf text = {0};
     int rc = journal_part(server->journal, number, part, &text, err);
-    if (!rc) {
-        rc = fields_json(text.data, text.len, out, err);
-        if (rc == COHORT_E_ARGUMENT)
-            rc = err_set(err, COHORT_E_FILE, NULL, "what the journal has of the call cannot be read");
-    }
+    cohort_error why = {0};
+    if (!rc && fields_json(text.data, text.len, out, &why) != 0)
+        rc = err_set(err, why.code == COHORT_E_MEMORY ? why.code : COHORT_E_FILE, NULL,
+                     "what the journal has of the call cannot be read");
     buf_free(&text);
     return rc;
 }

@@ -147,7 +147,7 @@ static void test_sums(void **s) {
 static int64_t best(const struct vecops *ops, const float *x, uint32_t n) {
     float *peaks = check_alloc(logits_spans(n) * sizeof *peaks);
     logits_peaks(ops, x, n, 0, logits_spans(n), peaks);
-    int64_t found = logits_best(ops, &(struct logits){x, n, peaks});
+    int64_t found = logits_best(ops, &(struct logits){(float *)x, n, peaks});
     check_free(peaks, logits_spans(n) * sizeof *peaks);
     return found;
 }
@@ -242,7 +242,7 @@ static uint32_t find(const struct vecops *ops, int by_peaks, const float *x, uin
     if (!by_peaks) return ops->at_least(x, n, limit, out, capacity);
     float *peaks = check_alloc(logits_spans(n) * sizeof *peaks);
     logits_peaks(ops, x, n, 0, logits_spans(n), peaks);
-    uint32_t found = logits_at_least(ops, &(struct logits){x, n, peaks}, limit, out, capacity);
+    uint32_t found = logits_at_least(ops, &(struct logits){(float *)x, n, peaks}, limit, out, capacity);
     check_free(peaks, logits_spans(n) * sizeof *peaks);
     return found;
 }
