@@ -11,6 +11,7 @@
 #   make bench-streams   memory of an open stream that waits or runs, with 1,000 of them
 #   make check    static checks: formatting, file sizes, symbols, cppcheck
 #   make peer-check   tokenizer pairs, perplexity and speed beside llama.cpp, which must be built (not in CI)
+#   make eval-check   lm-evaluation-harness on a small local task: its scores equal those of cohort score (installs 800 MB; not in CI)
 #   make simulate SEED=1 REQUESTS=1000000
 #   make install  PREFIX=/usr/local
 #   make clean
@@ -23,7 +24,7 @@ REQUESTS ?= 1000000
 MODELS ?= default
 BENCH_ARGS ?=
 
-.PHONY: run test build bench bench-programs bench-kernels bench-server bench-latency bench-cache bench-start bench-streams plot check peer-check install clean deps model venv simulate
+.PHONY: run test build bench bench-programs bench-kernels bench-server bench-latency bench-cache bench-start bench-streams plot check peer-check eval-check install clean deps model venv simulate
 
 build: deps
 	@cmake --preset release >build.log.tmp 2>&1 || { cat build.log.tmp; rm -f build.log.tmp; exit 1; }; rm -f build.log.tmp
@@ -81,6 +82,9 @@ plot:
 
 peer-check: build model venv
 	@python3 bench/peer_check.py
+
+eval-check: build model
+	@python3 bench/eval_check.py
 
 simulate: deps
 	@cmake --preset release >/dev/null && cmake --build build --target test_sim -- -j$(JOBS)
