@@ -17,7 +17,7 @@ import urllib.request
 
 from common import BUILD, ROOT, run
 
-HARNESS = "lm_eval==0.4.13"
+HARNESS = "lm_eval[api]==0.4.13"
 NAME = "cohort_local"
 YAML = """task: {name}
 dataset_path: json
