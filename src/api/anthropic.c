@@ -13,6 +13,7 @@
 
 #include "api/params.h"
 #include "api/routes.h"
+#include "api/sampling.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "server/fields.h"
@@ -32,18 +33,15 @@ static const struct known_field messages_fields[] = {
     {"max_tokens", FIELD_READ, NULL},
     {"stop_sequences", FIELD_READ, NULL},
     {"stream", FIELD_READ, NULL},
-    {"temperature", FIELD_READ, NULL},
-    {"top_p", FIELD_READ, NULL},
-    {"top_k", FIELD_READ, NULL},
     {"metadata", FIELD_READ, NULL},
     {"service_tier", FIELD_READ, NULL},
     {"tool_choice", FIELD_READ, NULL},
-    {"inference_geo", FIELD_NEUTRAL, NULL},
-    {"diagnostics", FIELD_NEUTRAL, NULL},
-    {"user_profile_id", FIELD_NEUTRAL, NULL},
-    {"workspace_id", FIELD_NEUTRAL, NULL},
+    {"inference_geo", FIELD_NEUTRAL, "\"\""},
+    {"diagnostics", FIELD_NEUTRAL, "{}"},
+    {"user_profile_id", FIELD_NEUTRAL, "\"\""},
+    {"workspace_id", FIELD_NEUTRAL, "\"\""},
     {"speed", FIELD_REFUSED, "\"standard\""},
-    {"cache_control", FIELD_NEUTRAL, NULL},
+    {"cache_control", FIELD_NEUTRAL, "{}"},
     {"tools", FIELD_REFUSED, "[]"},
     {"thinking", FIELD_REFUSED, "{\"type\":\"disabled\"}"},
     {"mcp_servers", FIELD_REFUSED, "[]"},
@@ -52,10 +50,8 @@ static const struct known_field messages_fields[] = {
     {"output_config", FIELD_REFUSED, "{}"},
     {"output_format", FIELD_REFUSED, NULL},
     /* of the other endpoints, by the same names */
-    {"min_p", FIELD_READ, NULL},
-    {"seed", FIELD_READ, NULL},
     {"stop_token_ids", FIELD_READ, NULL},
-    {"ignore_eos", FIELD_READ, NULL},
+    {"include_stop_str_in_output", FIELD_READ, NULL},
     {"timeout_ms", FIELD_READ, NULL},
     {"t_max_predict_ms", FIELD_READ, NULL},
     {"priority", FIELD_READ, NULL},
@@ -75,8 +71,8 @@ static size_t messages_text_bytes(const struct glance *glance) { return glance->
 
 static int check_known(struct evhttp_request *http, const json_t *body, cohort_error *err) {
     char unknown[512];
-    const struct known_list list = {messages_fields, COUNT(messages_fields)};
-    int rc = fields_known(body, &list, 1, unknown, sizeof unknown, err);
+    const struct known_list lists[] = {{messages_fields, COUNT(messages_fields)}, sampling_known};
+    int rc = fields_known(body, lists, COUNT(lists), unknown, sizeof unknown, err);
     if (unknown[0] && http)
         evhttp_add_header(evhttp_request_get_output_headers(http), "X-Cohort-Unknown-Fields", unknown);
     return rc;
@@ -160,8 +156,10 @@ static int messages_parse(struct call *call, const json_t *body, cohort_error *e
     if (!rc) rc = field_number(body, "temperature", 0, 1, &temperature, err);
     if (!rc) rc = check_neutral(body, err);
     if (rc) return rc;
-    if (!field_present(body, "max_tokens"))
+    if (call->params.max_tokens == UINT32_MAX)
         return err_set(err, COHORT_E_ARGUMENT, "max_tokens", "max_tokens is missing");
+    if (call->params.max_tokens == 0)
+        return err_set(err, COHORT_E_ARGUMENT, "max_tokens", "max_tokens is 0, at least 1 is needed");
     struct message *own = call->own = mem_zalloc(1, sizeof *own);
     if (!own) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the request");
     rc = read_stops(call, own, body, err);
@@ -264,6 +262,7 @@ const struct dialect dialect_messages = {
     .names_events = 1,
     .text_bytes = messages_text_bytes,
     .parse = messages_parse,
+    .prepare = sampling_prepare,
     .open = messages_open,
     .piece = messages_piece,
     .collect = messages_collect,

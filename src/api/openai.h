@@ -20,13 +20,13 @@ struct openai_choice {
 
 /* call->own of both endpoints. */
 struct openai {
-    int echo;               /* completions: the prompt stands in front of the answer */
-    int logprobs;           /* those that are told: -1: none, else the n best */
-    int prompt_top;         /* the same of the prompt (prompt_logprobs) */
-    int ids;                /* token ids are told */
-    int usage_so_far;       /* every event of a stream tells usage */
-    int add_begin;          /* a text prompt gets the begin token */
-    struct buf *echoes;     /* texts of the prompts, prompts_n of them, if they are echoed */
+    int echo;           /* completions: the prompt stands in front of the answer */
+    int logprobs;       /* those that are told: -1: none, else the n best */
+    int prompt_top;     /* the same of the prompt (prompt_logprobs) */
+    int ids;            /* token ids are told */
+    int usage_so_far;   /* every event of a stream tells usage */
+    int add_begin;      /* a text prompt gets the begin token */
+    struct buf *echoes; /* texts of the prompts, prompts_n of them, if they are echoed */
     size_t echoes_n;
     struct openai_choice *choices;
     size_t choices_n;

@@ -16,6 +16,7 @@
 #include "api/openai.h"
 #include "api/params.h"
 #include "api/routes.h"
+#include "api/sampling.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "server/fields.h"
@@ -37,8 +38,6 @@ static const struct known_field responses_fields[] = {
     {"instructions", FIELD_READ, NULL},
     {"previous_response_id", FIELD_READ, NULL},
     {"max_output_tokens", FIELD_READ, NULL},
-    {"temperature", FIELD_READ, NULL},
-    {"top_p", FIELD_READ, NULL},
     {"top_logprobs", FIELD_READ, NULL},
     {"include", FIELD_READ, NULL},
     {"stream", FIELD_READ, NULL},
@@ -55,8 +54,8 @@ static const struct known_field responses_fields[] = {
     {"user", FIELD_READ, NULL},
     {"safety_identifier", FIELD_READ, NULL},
     {"prompt_cache_key", FIELD_READ, NULL},
-    {"prompt_cache_retention", FIELD_NEUTRAL, NULL},
-    {"prompt_cache_options", FIELD_NEUTRAL, NULL},
+    {"prompt_cache_retention", FIELD_NEUTRAL, "\"\""},
+    {"prompt_cache_options", FIELD_NEUTRAL, "{}"},
     {"truncation", FIELD_REFUSED, "\"disabled\""},
     {"tools", FIELD_REFUSED, "[]"},
     {"prompt", FIELD_REFUSED, NULL},
@@ -64,12 +63,9 @@ static const struct known_field responses_fields[] = {
     {"context_management", FIELD_REFUSED, "[]"},
     {"moderation", FIELD_REFUSED, NULL},
     /* of the other endpoints, by the same names */
-    {"top_k", FIELD_READ, NULL},
-    {"min_p", FIELD_READ, NULL},
-    {"seed", FIELD_READ, NULL},
     {"stop", FIELD_READ, NULL},
     {"stop_token_ids", FIELD_READ, NULL},
-    {"ignore_eos", FIELD_READ, NULL},
+    {"include_stop_str_in_output", FIELD_READ, NULL},
     {"timeout_ms", FIELD_READ, NULL},
     {"t_max_predict_ms", FIELD_READ, NULL},
     {"priority", FIELD_READ, NULL},
@@ -85,8 +81,8 @@ static const struct known_field responses_fields[] = {
 
 int responses_check_known(struct evhttp_request *http, const json_t *body, cohort_error *err) {
     char unknown[512];
-    const struct known_list list = {responses_fields, COUNT(responses_fields)};
-    int rc = fields_known(body, &list, 1, unknown, sizeof unknown, err);
+    const struct known_list lists[] = {{responses_fields, COUNT(responses_fields)}, sampling_known};
+    int rc = fields_known(body, lists, COUNT(lists), unknown, sizeof unknown, err);
     if (unknown[0] && http)
         evhttp_add_header(evhttp_request_get_output_headers(http), "X-Cohort-Unknown-Fields", unknown);
     return rc;
@@ -413,6 +409,7 @@ const struct dialect dialect_responses = {
     .keeps = 1,
     .text_bytes = responses_text_bytes,
     .parse = responses_parse,
+    .prepare = sampling_prepare,
     .open = responses_open,
     .piece = responses_piece,
     .collect = responses_collect,

@@ -124,6 +124,17 @@ def test_sampled_answers_follow_from_the_seed_alone_and_at_once(server):
     assert [results[i] for i in range(8)] == [alone] * 8
 
 
+def test_all_sampling_fields_are_read(server):
+    """As in the other dialects, by the same names and with the same tokens."""
+    fields = {"temperature": 0.9, "seed": 5, "repetition_penalty": 1.3, "logit_bias": {"7": 2}, "min_tokens": 3, "bad_words": ["e"], "typical_p": 0.9}
+    message = server.post("/v1/messages", {**BODY, **fields})
+    assert message.status_code == 200 and "X-Cohort-Unknown-Fields" not in message.headers
+    chat = server.post("/v1/chat/completions", {**BODY, **fields}).json()["choices"][0]["message"]["content"]
+    response = server.post("/v1/responses", {"input": BODY["messages"], "max_output_tokens": 12, "ignore_eos": True, **fields})
+    assert response.status_code == 200 and "X-Cohort-Unknown-Fields" not in response.headers
+    assert message.json()["content"][0]["text"] == chat == response.json()["output"][0]["content"][0]["text"]
+
+
 # ---- refusals ----
 
 @pytest.mark.parametrize("fields, word", [
