@@ -234,7 +234,6 @@ void ask_draw(struct round *r, struct ask *a) {
     if (draw_chance(d, 15)) {
         a->mix = draw_below(d, SAMPLER_MIXES);
         sampler_mix(a->mix, r->model->vocab, &a->q);
-        if (a->q.min_tokens > a->q.max_tokens) a->q.min_tokens = a->q.max_tokens;
     }
     way_draw(r, a);
     if (draw_chance(d, 6)) a->cancel_after = draw_chance(d, 40) ? 0 : (int)draw_below(d, 12);
@@ -243,5 +242,6 @@ void ask_draw(struct round *r, struct ask *a) {
         a->q.logprobs = COHORT_TOP_LOGPROBS_MAX;
         if (!a->q.pooling) a->q.max_tokens = a->q.prompt_n + 40 <= r->shape.options.context ? 40 : 1;
     }
+    if (a->q.min_tokens > a->q.max_tokens) a->q.min_tokens = a->q.max_tokens;
     if (!a->q.prompt_logprobs && !a->q.pooling && draw_chance(d, 6)) resume_draw(r, a);
 }
