@@ -1,6 +1,7 @@
 /* The one door to the heap. Two atomic counters serve the tests' failure hook; otherwise stateless. Any thread. */
 #include "base/mem.h"
 
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -75,4 +76,10 @@ void *mem_map_large(size_t bytes) {
 
 void mem_unmap(void *memory, size_t bytes) {
     if (memory) munmap(memory, bytes);
+}
+
+void mem_give_back(void) {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }

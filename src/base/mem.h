@@ -19,6 +19,8 @@ void *mem_map(size_t bytes);
  * instead of by a fault for each small one. */
 void *mem_map_large(size_t bytes);
 void mem_unmap(void *memory, size_t bytes);
+/* What was freed goes back to the system, as far as it is whole pages. Some milliseconds after much was freed. */
+void mem_give_back(void);
 
 /* Test hook: the nth allocation from now on (1 = the next) fails, and all after it if `sticky`. 0: off. */
 void mem_fail_at(uint64_t nth, int sticky);

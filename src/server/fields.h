@@ -7,10 +7,14 @@
 
 #include "cohort/cohort.h"
 
-/* The bytes of a body as a JSON object, owned by the caller; E_ARGUMENT says where it is none, E_MEMORY. Of a name that
- * is given twice the last value counts. */
+enum { FIELDS_VALUES_MAX = 2 << 20 }; /* of a body: what its JSON takes of memory and time stays bounded */
+
+/* The bytes of a body as a JSON object, owned by the caller; E_ARGUMENT says where it is none, E_LIMIT, E_MEMORY. Of a
+ * name that is given twice the last value counts. */
 int fields_body(struct evbuffer *input, json_t **out, cohort_error *err);
 int fields_json(const char *bytes, size_t len, json_t **out, cohort_error *err);
+/* Loop thread, once a second: gives memory back that large bodies took, for some time after one was read. */
+void fields_tick(void);
 
 /* The member, or NULL if it is absent or null. */
 const json_t *field_present(const json_t *body, const char *name);

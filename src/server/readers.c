@@ -431,9 +431,7 @@ static void was_found(struct pool_job *job) {
     struct reader *r = (struct reader *)job;
     if (came_back(r)) return;
     struct stored *s = stored_find(r->server, r->id, r->owner);
-    if (!r->error.code && !s && !r->stream.ended && !r->removing)
-        err_set(&r->error, COHORT_E_IO, NULL,
-                "the end of the stream could not be written; it is made again at the next start of the server");
+    if (!r->error.code && !s && !r->stream.ended && !r->removing) stored_is_away(r->server, "stream", &r->error);
     if (r->error.code == COHORT_E_NOT_FOUND) not_found(r->kind, &r->error);
     cohort_error error = r->error;
     if (error.code) {

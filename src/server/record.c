@@ -80,14 +80,13 @@ enum record_state record_state(struct server *server, const char *id, struct rec
         record->was_here = 0;
         return RECORD_CHANGED;
     }
-    err_set(err, COHORT_E_IO, NULL,
-            "the end of the call could not be written; it is made again at the next start of the server");
+    stored_is_away(server, "call", err);
     return RECORD_GONE;
 }
 
 int record_is_running(struct server *server, const char *id, uint32_t tenant) {
     const struct stored *s = server->journal ? stored_find(server, id, stored_owner(server, tenant)) : NULL;
-    return s && s->state != STORED_ENDED;
+    return s && (s->state != STORED_ENDED || stored_is_held(s));
 }
 
 void record_free(struct record *record) {

@@ -14,7 +14,7 @@ struct server;
 enum { RECORD_ID_MAX = 63 }; /* bytes */
 
 enum record_state {
-    RECORD_GONE,    /* its end could not be written; the next start makes it again */
+    RECORD_GONE,    /* deleted a moment ago; or its end could not be written, and the next start makes it again */
     RECORD_CHANGED, /* it ended after it was read: read it again */
     RECORD_QUEUED,  /* waits to be taken up after a start */
     RECORD_RUNNING,
@@ -36,7 +36,7 @@ int record_ask(struct server *server, const char *id, uint32_t tenant, struct re
 int record_read(struct server *server, const char *id, int result, struct record *out, cohort_error *err);
 /* Loop thread, afterwards: how it is now. An ended one has its result, unless it was not asked for. */
 enum record_state record_state(struct server *server, const char *id, struct record *record, cohort_error *err);
-/* Loop thread: it runs, or will. */
+/* Loop thread: it runs, or will, or its end as a cancelled one is not on the disk yet. */
 int record_is_running(struct server *server, const char *id, uint32_t tenant);
 void record_free(struct record *record);
 

@@ -337,6 +337,7 @@ static void on_tick(evutil_socket_t fd, short what, void *argument) {
     struct server *server = argument;
     int64_t now = (int64_t)(clock_us() / 1000000);
     if (server->options.verbose && server->engine) report_tick(&server->report, server->engine);
+    fields_tick();
     for (struct call *call = server->calls, *next; call; call = next) {
         next = call->next;
         sink_tick(&call->sink, now);

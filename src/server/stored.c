@@ -278,6 +278,12 @@ static void tell_begun(struct call *call) {
     buf_free(&body);
 }
 
+int stored_is_away(const struct server *server, const char *what, cohort_error *err) {
+    if (server->stored_lost == 0) return err_set(err, COHORT_E_NOT_FOUND, NULL, "no such %s", what);
+    return err_set(err, COHORT_E_IO, NULL,
+                   "the end of the %s could not be written; it is made again at the next start of the server", what);
+}
+
 /* The request is on the disk. */
 static void acknowledge(struct stored *s) {
     struct call *call = s->call;

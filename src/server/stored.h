@@ -123,6 +123,9 @@ void stored_fail(struct stored *s, const cohort_error *error);
 void stored_suspend(struct stored *s);
 /* Ends with what it has said so far; a recovered one when that is known again. May free it if nobody reads it. */
 void stored_cancel(struct stored *s);
+/* Why one that the journal has, not ended, is not in memory: its owner is deleting it, or its end could not be written.
+ * The second cannot be while nothing was lost. */
+int stored_is_away(const struct server *server, const char *what, cohort_error *err);
 /* Its owner deleted it. Nothing of it is left but in the journal. */
 void stored_forget(struct stored *s);
 /* The call is being freed by somebody else: its client left before it was acknowledged, or the server ends. */

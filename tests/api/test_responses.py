@@ -334,9 +334,10 @@ def test_one_that_waits_after_a_crash_can_be_cancelled(keep, crash):
     head = stream(server, stop_after=10, method="GET", path=f"{PATH}/{begun[0]}?stream=true")
     crash(server)
     server = keep(*few, *SLOW)
-    for response in reversed(begun):
-        assert server.get(f"{PATH}/{response}").json()["status"] in ("queued", "in_progress")
-        assert server.post(f"{PATH}/{response}/cancel", {}).json()["status"] == "cancelled"
+    for response in (*reversed(begun[1:]), begun[0]):
+        was = server.get(f"{PATH}/{response}").json()["status"]
+        now = server.post(f"{PATH}/{response}/cancel", {}).json()["status"]
+        assert (was in ("queued", "in_progress") and now == "cancelled") or response == begun[0]  # which may have come to its end
     assert follow(server, begun[0])[:len(head)] == head
     assert server.wait_idle() >= 0
 
@@ -348,6 +349,39 @@ def test_a_deleted_one_that_runs_is_gone(keep, crash):
     assert server.get(f"{PATH}/{begun}").status_code == 404 and server.wait_idle() < 10
     crash(server)
     assert keep(*SLOW).get(f"{PATH}/{begun}").status_code == 404
+
+
+def test_everybody_at_once_on_one_that_runs(keep):
+    """Cancelled by many it is cancelled to all; deleted by some it is there or it is not, for whoever else asks."""
+    server = keep("-np", 2, *SLOW)
+
+    def at_once(*calls):
+        replies = [None] * len(calls)
+
+        def one(i, method, path, body):
+            replies[i] = httpx.request(method, server.url + PATH + path, json=body, timeout=TIMEOUT_S)
+
+        threads = [threading.Thread(target=one, args=(i, *call)) for i, call in enumerate(calls)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return replies
+
+    for _ in range(8):
+        running = ask(server, **LONG, background=True)["id"]
+        for reply in at_once(*[("POST", f"/{running}/cancel", {})] * 5):
+            assert reply.status_code == 200 and reply.json()["status"] == "cancelled", reply.text[:300]
+        running = ask(server, **LONG, background=True)["id"]
+        deleted = [("DELETE", f"/{running}", None)] * 2
+        others = [("POST", f"/{running}/cancel", {}), ("GET", f"/{running}", None), ("GET", f"/{running}/input_items", None),
+                  ("POST", "", {**BODY, "previous_response_id": running})]
+        replies = at_once(*deleted, *others)
+        assert any(reply.status_code == 200 for reply in replies[:2]), [reply.text for reply in replies]
+        for reply in replies:
+            assert reply.status_code in (200, 400, 404), reply.text
+        assert server.get(f"{PATH}/{running}").status_code == 404
+    server.wait_idle()
 
 
 def test_one_that_fails_says_so(keep):
