@@ -76,16 +76,6 @@ def test_the_answer_is_that_of_the_same_chat(server):
     assert say(server, system=blocks, messages=[{"role": "user", "content": content}])["content"][0]["text"] == other
 
 
-def test_sampling_is_that_of_a_chat(server):
-    """Also what needs the tokenizer: logit_bias, bad_words."""
-    first = server.post("/v1/chat/completions", {**BODY, "return_token_ids": True}).json()["choices"][0]["token_ids"][0]
-    fields = {"logit_bias": {str(first): False}, "bad_words": ["the"], "repeat_penalty": 1.3, "min_p": 0.01, "min_tokens": 3, "seed": 5}
-    other = server.post("/v1/chat/completions", {**BODY, **fields}).json()["choices"][0]["message"]["content"]
-    reply = server.post("/v1/messages", {**BODY, **fields})
-    assert reply.json()["content"][0]["text"] == other != say(server)["content"][0]["text"]
-    assert "x-cohort-unknown-fields" not in reply.headers
-
-
 def test_a_stop_sequence_is_named(server):
     text = say(server, max_tokens=24)["content"][0]["text"]
     stop = text[4:6]
