@@ -134,6 +134,16 @@ def test_forms_of_input_are_one(server):
     assert text_of(ask(server, input=[{"role": "system", "content": "Be brief."}, message])) == text
 
 
+def test_sampling_is_that_of_a_chat(server):
+    """Also what needs the tokenizer: logit_bias, bad_words."""
+    chat = {"messages": [{"role": "user", "content": BODY["input"]}], "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+    first = server.post("/v1/chat/completions", {**chat, "return_token_ids": True}).json()["choices"][0]["token_ids"][0]
+    fields = {"logit_bias": {str(first): False}, "bad_words": ["the"], "repeat_penalty": 1.3, "min_p": 0.01, "min_tokens": 3, "seed": 5}
+    other = server.post("/v1/chat/completions", {**chat, **fields}).json()["choices"][0]["message"]["content"]
+    reply = server.post(PATH, {**BODY, **fields})
+    assert text_of(reply.json()) == other != text_of(ask(server)) and "x-cohort-unknown-fields" not in reply.headers
+
+
 def test_logprobs(server):
     wish = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
     response = ask(server, **wish)
