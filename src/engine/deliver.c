@@ -93,8 +93,18 @@ static void deliver_prompt(struct cohort_engine *e, struct row *row, uint32_t po
 /* T2: a stop inside what is replayed: it was not this request that was given these tokens. */
 static int replay_is_false(const struct row *row, int ends) { return row->generated < row->request.saved_n && ends; }
 
+static void nothing_left(struct cohort_engine *e, struct row *row) {
+    deliver_finish(
+        e, row, COHORT_FINISH_ERROR, COHORT_E_ARGUMENT,
+        "the request's biases, allowed ids, banned sequences and min_tokens leave no token that may come next");
+}
+
 void deliver_token(struct cohort_engine *e, struct row *row, const struct sample_result *r, uint64_t now) {
     struct row_final final = {.finish = COHORT_FINISH_STOP, .stop_token = -1, .stop_index = -1, .logprob = NAN};
+    if (r->token == SAMPLE_NOTHING_LEFT) {
+        nothing_left(e, row);
+        return;
+    }
     if (r->token < 0) {
         deliver_not_finite(e, row);
         return;

@@ -175,7 +175,7 @@ void sample_draw(const struct vecops *ops, const struct sample_params *params, u
     uint32_t *ids = (uint32_t *)(void *)scratch, from = 0;
     const struct sample_row *r = params->row;
     struct work w;
-    out->token = -1;
+    out->token = SAMPLE_NOT_FINITE;
     out->logprob = NAN;
     out->state = 0;
     out->top_n = 0;
@@ -187,12 +187,12 @@ void sample_draw(const struct vecops *ops, const struct sample_params *params, u
     while (from < params->steps_n && is_edit(params->steps[from])) apply(params, params->steps[from++], 1, &w);
     int64_t best = r ? logits_best(ops, w.logits) : raw_best;
     float max = w.logits->x[best];
-    if (isfinite(max)) {
-        if (params->greedy)
-            take_best(params, (uint32_t)best, out);
-        else
-            draw(ops, params, position, from, &w, max, ids, out);
-    }
+    if (!isfinite(max))
+        out->token = SAMPLE_NOTHING_LEFT;
+    else if (params->greedy)
+        take_best(params, (uint32_t)best, out);
+    else
+        draw(ops, params, position, from, &w, max, ids, out);
     edits_undo(&w.edits);
     if (params->logprobs < 0 || params->post || out->token < 0) return;
     logprob_fill(ops, logits, scratch, raw_max, out->token, params->logprobs, out);
@@ -200,7 +200,7 @@ void sample_draw(const struct vecops *ops, const struct sample_params *params, u
 
 void sample_score(const struct vecops *ops, const struct logits *logits, float *scratch, int32_t next, int32_t logprobs,
                   struct sample_result *out) {
-    out->token = -1;
+    out->token = SAMPLE_NOT_FINITE;
     out->logprob = NAN;
     out->state = 0;
     out->top_n = 0;

@@ -26,8 +26,11 @@ struct sample_params {
     struct sample_row *row; /* what it has of its own; NULL: nothing. Set by who makes it */
 };
 
+/* Why there is no token: the model gave no finite logits (COHORT_E_NUMERIC), or the request forbids all of them. */
+enum { SAMPLE_NOT_FINITE = -1, SAMPLE_NOTHING_LEFT = -2 };
+
 struct sample_result {
-    int32_t token; /* -1: no finite logits, or all were forbidden (COHORT_E_NUMERIC) */
+    int32_t token; /* or SAMPLE_... */
     float logprob; /* of token: by the full distribution at temperature 1, before any filter; or by what was left */
     float state;   /* mirostat's, behind this token; else 0 */
     uint32_t top_n;

@@ -543,3 +543,9 @@ def test_chat_logprob_bytes(http):
     text = b"".join(bytes(item["bytes"]) for item in content if not item["token"].startswith("<"))
     assert text.decode(errors="replace") == choice["message"]["content"] or any(item["token"].startswith("<") for item in content)
     assert all(math.isfinite(item["logprob"]) for item in content)
+
+
+def test_bans_that_leave_no_token_are_the_request_s_fault(server):
+    for bans in ({"allowed_token_ids": [5], "logit_bias": {"5": False}}, {"allowed_token_ids": [5], "stop_token_ids": [5], "min_tokens": 2}):
+        reply = server.post("/v1/completions", {"prompt": "a", "max_tokens": 3, **bans})
+        assert reply.status_code == 400 and "no token" in reply.json()["error"]["message"], reply.text

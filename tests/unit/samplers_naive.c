@@ -350,7 +350,7 @@ static void finish(struct left *l, struct sample_result *out) {
 void naive_draw(const struct naive *n, struct sample_result *out) {
     const cohort_sampling *s = &n->params->asked;
     struct left l = {.n = n, .scale = 1, .whole = 1};
-    *out = (struct sample_result){.token = -1, .logprob = NAN};
+    *out = (struct sample_result){.token = SAMPLE_NOTHING_LEFT, .logprob = NAN}; /* its logits are finite */
     take_row(&l);
     take_lists(&l);
     make_candidates(&l);

@@ -280,7 +280,7 @@ static void test_what_is_wrong_is_refused_by_name(void **state) {
     q.min_tokens = 5;
     run_request(engine, &q, &got);
     assert_int_equal(got.finish, COHORT_FINISH_ERROR);
-    assert_int_equal(got.error, COHORT_E_NUMERIC);
+    assert_int_equal(got.error, COHORT_E_ARGUMENT);
     outcome_free(&got);
     run_close(0);
 }

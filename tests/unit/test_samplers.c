@@ -336,7 +336,7 @@ static void biases_bans_and_ends_on_a_known_row(void **state) {
     r.q.allowed_ids = stop;
     r.q.allowed_ids_n = 1;
     r.q.min_tokens = 2;
-    assert_int_equal(draw(&r, 0).token, -1); /* nothing is left */
+    assert_int_equal(draw(&r, 0).token, SAMPLE_NOTHING_LEFT);
 }
 
 static void dry_on_a_known_row(void **state) {
