@@ -13,7 +13,8 @@
 /* ---- errors ---- */
 
 static int status(const struct error_view *usual) {
-    int is_tenants = usual->param && *usual->param;
+    const char *param = usual->param ? usual->param : "";
+    int is_tenants = strcmp(param, "queue") == 0 || strcmp(param, "tokens_per_minute") == 0;
     return usual->status == 429 && !is_tenants ? 529 : usual->status;
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/routes.h"
+#include "api/tokens.h"
 #include "base/err.h"
 #include "server/task.h"
 
@@ -46,10 +47,12 @@ void count_chat(struct server *server, struct evhttp_request *http, const json_t
     count->go_on = go_on;
     count->object = object;
     count->messages = json_dumps(chat, JSON_COMPACT);
-    if (count->messages) {
+    if (!count->messages)
+        err_set(&error, COHORT_E_MEMORY, NULL, "no memory for the messages");
+    else if (strlen(count->messages) > TOKENS_TEXT_MAX)
+        err_set(&error, COHORT_E_LIMIT, NULL, "what is to be counted has more than %d bytes", TOKENS_TEXT_MAX);
+    if (error.code)
+        task_refuse(&count->task, &error);
+    else
         task_start(&count->task, TASK_TOKENS);
-        return;
-    }
-    err_set(&error, COHORT_E_MEMORY, NULL, "no memory for the messages");
-    task_refuse(&count->task, &error);
 }

@@ -143,8 +143,7 @@ static int parse(struct call *call, const json_t *body, cohort_error *err) {
     call->own = mem_zalloc(1, sizeof(struct embed));
     if (!call->own) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the request");
     int rc = fields_known(body, &known, 1, unknown, sizeof unknown, err);
-    if (unknown[0])
-        evhttp_add_header(evhttp_request_get_output_headers(call->sink.http), "X-Cohort-Unknown-Fields", unknown);
+    reply_unknown(call->sink.http, unknown);
     if (!rc) rc = read_fields(call, body, err);
     return rc ? rc : read_inputs(call, body, err);
 }

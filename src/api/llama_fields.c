@@ -1,7 +1,7 @@
 /* The fields of llama-server's generating endpoints (llama.h). Loop thread.
  *
  * Names and defaults are llama-server's: temperature 0.8, top_k 40, top_p 0.95, min_p 0.05, repeat_penalty 1 over 64
- * tokens, as dry_penalty_last_n, n_predict -1 (also as max_completion_tokens, max_tokens), n_probs 0 (also as
+ * tokens, n_predict -1 (also as max_completion_tokens, max_tokens), n_probs 0 (also as
  * logprobs). Differences:
  *   - types are strict and ranges two-sided; what is out of range is refused, not clamped, except that a temperature
  *     below 0 is greedy and a seed of -1 or 4294967295 is none, as their users know it;
@@ -57,7 +57,7 @@ void llama_sampling_defaults(cohort_sampling *s) {
     s->top_k = 40;
     s->top_p = 0.95f;
     s->min_p = 0.05f;
-    s->repetition_window = s->answer_window = s->dry_window = LAST_N;
+    s->repetition_window = s->answer_window = LAST_N;
 }
 
 static void set_defaults(const json_t *body, cohort_sampling *s) {
@@ -70,7 +70,6 @@ static void set_defaults(const json_t *body, cohort_sampling *s) {
     if (!field_present(body, "min_p")) s->min_p = own.min_p;
     if (!last_n) s->repetition_window = own.repetition_window;
     if (!last_n && !field_present(body, "penalty_last_n")) s->answer_window = own.answer_window;
-    if (!field_present(body, "dry_penalty_last_n")) s->dry_window = own.dry_window;
 }
 
 /* What means something of its own here is taken out for the fields that all endpoints share. */

@@ -33,7 +33,7 @@ static int add_model(struct server *server, const cohort_model_info *info, struc
     if (!rc) rc = buf_adds(out, ",\"model_name\":");
     if (!rc) rc = buf_json_string(out, info->name, strlen(info->name));
     if (!rc)
-        rc = buf_addf(out, ",\"model_ftype\":\"%s\",\"n_vocab\":%u,\"n_ctx_train\":%u,\"n_embd\":%u,\"n_params\":%llu",
+        rc = buf_addf(out, ",\"architecture\":\"%s\",\"n_vocab\":%u,\"n_ctx_train\":%u,\"n_embd\":%u,\"n_params\":%llu",
                       info->architecture, info->vocab_size, info->context_trained, info->embedding_width,
                       (unsigned long long)info->parameters);
     if (!rc) rc = buf_adds(out, ",\"chat_template\":");

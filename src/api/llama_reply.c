@@ -67,7 +67,7 @@ static int add_timings(const cohort_stats *stats, struct buf *out) {
     double read = stats->prompt_tokens - stats->cached_tokens, made = stats->generated_tokens;
     double read_ms = (double)stats->prefill_us * 1e-3, made_ms = (double)stats->decode_us * 1e-3;
     return buf_addf(out,
-                    "{\"cache_n\":%u,\"prompt_n\":%.0f,\"prompt_ms\":%.3f,\"prompt_per_token_ms\":%.6g,"
+                    ",\"timings\":{\"cache_n\":%u,\"prompt_n\":%.0f,\"prompt_ms\":%.3f,\"prompt_per_token_ms\":%.6g,"
                     "\"prompt_per_second\":%.6g,\"predicted_n\":%.0f,\"predicted_ms\":%.3f,"
                     "\"predicted_per_token_ms\":%.6g,\"predicted_per_second\":%.6g}",
                     stats->cached_tokens, read, read_ms, per(read_ms, read), per(1000 * read, read_ms), made, made_ms,
@@ -121,8 +121,9 @@ static int add_final(const struct choice *choice, const struct answer *a, struct
     if (!rc) rc = add_prompt_text(choice, out);
     if (!rc) rc = buf_addf(out, ",\"has_new_line\":%s,\"truncated\":false", a->new_line ? "true" : "false");
     if (!rc) rc = add_stop(choice, out);
-    if (!rc) rc = buf_addf(out, ",\"tokens_cached\":%u,\"timings\":", stats->cached_tokens);
-    if (!rc) rc = add_timings(stats, out);
+    if (!rc) rc = buf_addf(out, ",\"tokens_cached\":%u", stats->cached_tokens);
+    if (!rc && !call->stored)
+        rc = add_timings(stats, out); /* a stored answer has nothing that another run would change */
     if (!rc && choice->logprobs.len) {
         rc = buf_adds(out, ",\"completion_probabilities\":[");
         if (!rc) rc = buf_add(out, choice->logprobs.data, choice->logprobs.len);

@@ -249,8 +249,7 @@ int openai_check_known(struct call *call, const json_t *body, const struct known
                                        {common_fields, sizeof common_fields / sizeof common_fields[0]},
                                        sampling_known};
     int rc = fields_known(body, lists, sizeof lists / sizeof lists[0], unknown, sizeof unknown, err);
-    if (unknown[0] && call->sink.http)
-        evhttp_add_header(evhttp_request_get_output_headers(call->sink.http), "X-Cohort-Unknown-Fields", unknown);
+    reply_unknown(call->sink.http, unknown);
     return rc;
 }
 

@@ -83,8 +83,7 @@ int responses_check_known(struct evhttp_request *http, const json_t *body, cohor
     char unknown[512];
     const struct known_list lists[] = {{responses_fields, COUNT(responses_fields)}, sampling_known};
     int rc = fields_known(body, lists, COUNT(lists), unknown, sizeof unknown, err);
-    if (unknown[0] && http)
-        evhttp_add_header(evhttp_request_get_output_headers(http), "X-Cohort-Unknown-Fields", unknown);
+    reply_unknown(http, unknown);
     return rc;
 }
 

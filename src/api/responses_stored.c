@@ -25,7 +25,8 @@ static int is_response(const char *id) {
 }
 
 static int unknown(const char *field, const char *id, cohort_error *err) {
-    return err_set(err, COHORT_E_NOT_FOUND, field, "there is no response \"%.64s\"", id);
+    /* What a field names wrongly is a wrong field, as with OpenAI. */
+    return err_set(err, field ? COHORT_E_ARGUMENT : COHORT_E_NOT_FOUND, field, "there is no response \"%.64s\"", id);
 }
 
 /* A task about one stored response. */
@@ -312,7 +313,7 @@ static int join(struct going_on *g, cohort_error *err) {
         return err_set(err, COHORT_E_ARGUMENT, g->about.field,
                        "the response %s failed, so there is nothing to go on from", g->about.id);
     json_t *object;
-    fields_json(earlier->result.data, earlier->result.len, &object, NULL);
+    fields_own_json(earlier->result.data, earlier->result.len, &object, NULL);
     int rc = object ? responses_continue(g->body, earlier->body, object, err)
                     : err_set(err, COHORT_E_FILE, NULL, "what the journal has of the response cannot be read");
     json_decref(object);
@@ -323,6 +324,9 @@ static int join(struct going_on *g, cohort_error *err) {
     if (!rc && g->text.len > SERVER_BODY_MAX)
         rc = err_set(err, COHORT_E_LIMIT, g->about.field, "the conversation has %zu bytes, the limit is %d",
                      g->text.len, SERVER_BODY_MAX);
+    if (!rc && fields_too_many(g->text.data, g->text.len))
+        rc =
+            err_set(err, COHORT_E_LIMIT, g->about.field, "the conversation has more than %d values", FIELDS_VALUES_MAX);
     g->joined = !rc;
     return rc;
 }

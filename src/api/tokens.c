@@ -160,8 +160,7 @@ static void work(struct task *task) {
 
 static void answer(struct task *task) {
     const struct tokens *t = (const struct tokens *)task;
-    struct evkeyvalq *headers = evhttp_request_get_output_headers(task->sink.http);
-    if (t->unknown[0]) evhttp_add_header(headers, "X-Cohort-Unknown-Fields", t->unknown);
+    reply_unknown(task->sink.http, t->unknown);
     sink_json(&task->sink, 200, t->out.data, t->out.len);
 }
 

@@ -78,7 +78,14 @@ void mem_unmap(void *memory, size_t bytes) {
     if (memory) munmap(memory, bytes);
 }
 
-void mem_give_back(void) {
+enum { GIVE_BACK_TICKS = 8 };
+static _Atomic int give_back_ticks;
+
+void mem_give_back_soon(void) { atomic_store(&give_back_ticks, GIVE_BACK_TICKS); }
+
+void mem_tick(void) {
+    if (atomic_load(&give_back_ticks) <= 0) return;
+    atomic_fetch_sub(&give_back_ticks, 1);
 #ifdef __GLIBC__
     malloc_trim(0);
 #endif

@@ -19,8 +19,10 @@ void *mem_map(size_t bytes);
  * instead of by a fault for each small one. */
 void *mem_map_large(size_t bytes);
 void mem_unmap(void *memory, size_t bytes);
-/* What was freed goes back to the system, as far as it is whole pages. Some milliseconds after much was freed. */
-void mem_give_back(void);
+/* Much memory was taken in small pieces and will be free soon: for some seconds from now mem_tick, which somebody calls
+ * once a second, gives back to the system what is free in whole pages (milliseconds each time). */
+void mem_give_back_soon(void);
+void mem_tick(void);
 
 /* Test hook: the nth allocation from now on (1 = the next) fails, and all after it if `sticky`. 0: off. */
 void mem_fail_at(uint64_t nth, int sticky);

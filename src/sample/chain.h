@@ -21,7 +21,6 @@ struct chain {
     uint32_t first;    /* the id at rank `low`, if that is not 0 */
     uint8_t whole;     /* no filter has taken anything away behind `low` */
     uint8_t listed;    /* ids[low, end) are the candidates: the order is used no more */
-    uint8_t once;      /* ranks are asked for once only */
 };
 
 /* Candidates with their weights: the same bits as in a pass over the whole row. */

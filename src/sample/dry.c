@@ -33,6 +33,8 @@ uint32_t dry_note(const struct sample_row *r, const cohort_sampling *s, uint32_t
     uint32_t most = reach(r, position, window), n = 0;
     const int32_t *end = r->tokens + position;
     if (most < s->dry_allowed_length) return 0;
+    struct breakers_tail tail;
+    breakers_tail(r, position, &tail);
     match(end, window, r->matches);
     /* The longest repeat that each token goes on with, then each token once. */
     for (uint32_t k = 1; k < window; k++) scratch[end[-(int64_t)k]] = 0;
@@ -44,7 +46,7 @@ uint32_t dry_note(const struct sample_row *r, const cohort_sampling *s, uint32_t
         int32_t id = end[-(int64_t)k];
         uint32_t length = scratch[id], index = length ? edits_index(e, id) : UINT32_MAX;
         scratch[id] = 0;
-        if (index != UINT32_MAX && !breakers_end(r, position, id))
+        if (index != UINT32_MAX && !breakers_end_behind(r, &tail, id))
             r->repeats[n++] = (struct sample_note){.index = index, .repeated = length};
     }
     return n;

@@ -49,9 +49,17 @@ void sample_row_free(struct sample_row *r);
 /* Keeps what was drawn at `position`. Nothing if r is NULL. */
 void sample_row_keep(struct sample_row *r, uint64_t position, int32_t token, float state);
 
-/* breakers.c. 1 if one of the row's breakers ends inside the text of `token` at `position`, behind the tokens before.
- */
+/* breakers.c. 1 if one of the row's breakers ends inside the text of `token` at `position`, behind the tokens before;
+ * of these the last BREAKERS_TOKENS count, of which some may have no text. */
+enum { BREAKERS_TOKENS = COHORT_STOP_BYTES_MAX };
 int breakers_end(const struct sample_row *r, uint32_t position, int32_t token);
+/* The same in two steps, for many tokens at one position. */
+struct breakers_tail {
+    size_t n; /* the last bytes in front of the position, at the end of `bytes` */
+    char bytes[COHORT_STOP_BYTES_MAX];
+};
+void breakers_tail(const struct sample_row *r, uint32_t position, struct breakers_tail *out);
+int breakers_end_behind(const struct sample_row *r, const struct breakers_tail *tail, int32_t token);
 
 /* penalties.c, dry.c: notes of what they are about, then what they do with it. The scratch holds an id's worth of 32
  * bits for the whole vocabulary. Returns how many notes there are. */

@@ -466,10 +466,13 @@ struct call *call_new(struct server *server, const struct dialect *dialect, cons
 int call_prepare(struct call *call, const cohort_ticket *tickets, size_t tickets_n, cohort_error *err) {
     int rc = call->dialect->parse(call, call->body, err);
     limit_time(call);
-    if (!rc && (rc = check_lengths(call, err)) != 0) call_name_input(call->dialect, err);
-    if (!rc)
-        rc = call_check_places(call->server, call->arrival.tenant, call->params.tries > 1 ? "n" : "prompt",
-                               call->prompts_n * call->params.tries, err);
+    const struct params *p = &call->params;
+    const char *many = p->tries > p->n ? "best_of" : p->n > 1 ? "n" : "prompt";
+    if (!rc) {
+        rc = check_lengths(call, err);
+        if (!rc) rc = call_check_places(call->server, call->arrival.tenant, many, call->prompts_n * p->tries, err);
+        if (rc) call_name_input(call->dialect, err);
+    }
     return rc ? rc : make_choices(call, tickets, tickets_n, err);
 }
 

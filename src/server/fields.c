@@ -1,7 +1,6 @@
 /* Strict reading of JSON fields (fields.h). */
 #include "server/fields.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,18 +36,20 @@ static void spare_names(char *bytes, size_t len) {
     }
 }
 
-/* One more than there are commas outside strings, at most. */
-static int has_too_many_values(const char *bytes, size_t len) {
+/* Each value but the first stands behind a comma, or opens its object or array. */
+int fields_too_many(const char *bytes, size_t len) {
     size_t n = 0;
     const char *end = bytes + len;
     for (const char *at = bytes; at < end && n < FIELDS_VALUES_MAX; at++) {
         if (*at == '"')
             at = string_end(at, end) - 1;
         else
-            n += *at == ',';
+            n += *at == ',' || *at == '[' || *at == '{';
     }
     return n >= FIELDS_VALUES_MAX;
 }
+
+enum { LARGE = 1 << 20 }; /* bytes of a body whose values are many small pieces of memory */
 
 static json_t *load(const char *bytes, size_t len, json_error_t *why) {
     json_t *body = json_loadb(len ? bytes : "", len, JSON_ALLOW_NUL, why);
@@ -62,24 +63,13 @@ static json_t *load(const char *bytes, size_t len, json_error_t *why) {
     return body;
 }
 
-enum { LARGE = 1 << 20, GIVE_BACK_S = 8 }; /* bytes of a body whose values are many small pieces of memory */
-static _Atomic int give_back_s;
-
-void fields_tick(void) {
-    if (atomic_load(&give_back_s) <= 0) return;
-    atomic_fetch_sub(&give_back_s, 1);
-    mem_give_back();
-}
-
-int fields_json(const char *bytes, size_t len, json_t **out, cohort_error *err) {
+int fields_own_json(const char *bytes, size_t len, json_t **out, cohort_error *err) {
     json_error_t why = {0};
     *out = NULL;
     /* The library passes over such a byte behind a number. */
     if (len && memchr(bytes, 0, len))
         return err_set(err, COHORT_E_ARGUMENT, NULL, "the body is not JSON that can be read: it has a byte of 0");
-    if (has_too_many_values(bytes, len))
-        return err_set(err, COHORT_E_LIMIT, NULL, "the body has more than %d values", FIELDS_VALUES_MAX);
-    if (len > LARGE) atomic_store(&give_back_s, GIVE_BACK_S);
+    if (len > LARGE) mem_give_back_soon();
     json_t *body = load(bytes, len, &why);
     if (!body && json_error_code(&why) == json_error_out_of_memory)
         return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the body");
@@ -92,6 +82,13 @@ int fields_json(const char *bytes, size_t len, json_t **out, cohort_error *err) 
     }
     *out = body;
     return 0;
+}
+
+int fields_json(const char *bytes, size_t len, json_t **out, cohort_error *err) {
+    *out = NULL;
+    if (len && fields_too_many(bytes, len))
+        return err_set(err, COHORT_E_LIMIT, NULL, "the body has more than %d values", FIELDS_VALUES_MAX);
+    return fields_own_json(bytes, len, out, err);
 }
 
 int fields_body(struct evbuffer *input, json_t **out, cohort_error *err) {

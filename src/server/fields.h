@@ -13,8 +13,9 @@ enum { FIELDS_VALUES_MAX = 2 << 20 }; /* of a body: what its JSON takes of memor
  * name that is given twice the last value counts. */
 int fields_body(struct evbuffer *input, json_t **out, cohort_error *err);
 int fields_json(const char *bytes, size_t len, json_t **out, cohort_error *err);
-/* Loop thread, once a second: gives memory back that large bodies took, for some time after one was read. */
-void fields_tick(void);
+/* The same without the limit to its values: for what we wrote. */
+int fields_own_json(const char *bytes, size_t len, json_t **out, cohort_error *err);
+int fields_too_many(const char *bytes, size_t len); /* more values than a body may have */
 
 /* The member, or NULL if it is absent or null. */
 const json_t *field_present(const json_t *body, const char *name);

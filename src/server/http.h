@@ -80,6 +80,8 @@ int query_field(struct evhttp_request *http, const char *name, char *out, size_t
 void reply_json(struct evhttp_request *http, int status, const char *json, size_t len);
 /* The buffer as JSON, which it frees; 503 if `rc` says that it could not be made. */
 void reply_buf(struct server *server, struct evhttp_request *http, struct buf *body, int rc);
+/* Names of fields that nobody knows, in a header; "": none. `http` NULL: there is nobody to tell. */
+void reply_unknown(struct evhttp_request *http, const char *names);
 /* Status and type follow from the code, the words from the path. */
 void reply_error(struct server *server, struct evhttp_request *http, const cohort_error *error);
 void reply_status(struct server *server, struct evhttp_request *http, int status, const char *type,

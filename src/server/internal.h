@@ -24,10 +24,11 @@ struct server {
     struct evhttp *http;
     struct evhttp_bound_socket *socket;
     struct event *engine_readable, *tick, *attached, *term, *interrupt;
-    struct pool *pool;     /* tokenises */
-    struct pool *sessions; /* waits for the disk (sessions.h) */
-    struct keys *keys;     /* NULL: everybody is tenant 0 */
-    cohort_model *model;   /* NULL while loading */
+    struct pool *pool;      /* tokenises */
+    struct pool *sessions;  /* waits for the disk (sessions.h) */
+    struct pool *task_pool; /* one helper (task.h) */
+    struct keys *keys;      /* NULL: everybody is tenant 0 */
+    cohort_model *model;    /* NULL while loading */
     cohort_engine *engine;
     _Atomic(cohort_model *) new_model;
     _Atomic(cohort_engine *) new_engine;
@@ -52,6 +53,7 @@ struct server {
     uint64_t calls_open, calls_started;
     uint64_t replies_open; /* made or owed by a session's job, not all sent */
     int session_jobs, tasks_n;
+    size_t tasks_bytes; /* may be more than the limit, by one that came alone */
     int draining, stopping;
     int64_t drain_until_s;
     int64_t failed_s; /* when the engine was seen not to go on; 0: it does */

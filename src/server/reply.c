@@ -154,6 +154,10 @@ void reply_status(struct server *server, struct evhttp_request *http, int status
     send_error(http, view.status, &body, rc);
 }
 
+void reply_unknown(struct evhttp_request *http, const char *names) {
+    if (http && names[0]) evhttp_add_header(evhttp_request_get_output_headers(http), "X-Cohort-Unknown-Fields", names);
+}
+
 void reply_buf(struct server *server, struct evhttp_request *http, struct buf *body, int rc) {
     if (rc == 0)
         reply_json(http, 200, body->data, body->len);

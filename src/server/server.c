@@ -337,7 +337,7 @@ static void on_tick(evutil_socket_t fd, short what, void *argument) {
     struct server *server = argument;
     int64_t now = (int64_t)(clock_us() / 1000000);
     if (server->options.verbose && server->engine) report_tick(&server->report, server->engine);
-    fields_tick();
+    mem_tick();
     for (struct call *call = server->calls, *next; call; call = next) {
         next = call->next;
         sink_tick(&call->sink, now);
@@ -401,7 +401,9 @@ static int make_events(struct server *server) {
     server->interrupt = evsignal_new(server->base, SIGINT, on_signal, server);
     server->pool = pool_new(server->base, SERVER_HELPERS);
     server->sessions = pool_new(server->base, 1);
-    if (!server->tick || !server->attached || !server->term || !server->interrupt || !server->pool || !server->sessions)
+    server->task_pool = pool_new(server->base, 1);
+    if (!server->tick || !server->attached || !server->term || !server->interrupt || !server->pool ||
+        !server->sessions || !server->task_pool)
         return -1;
     return event_add(server->tick, &second) || event_add(server->term, NULL) || event_add(server->interrupt, NULL);
 }
@@ -504,6 +506,7 @@ void server_close(struct server *server) {
     if (!server) return;
     server->stopping = 1;
     pool_free(server->pool); /* helpers first: their calls come back */
+    pool_free(server->task_pool);
     pool_free(server->journal_pool);
     pool_free(server->sessions);
     if (server->http) evhttp_free(server->http); /* closes connections: their calls are freed by the close callbacks */

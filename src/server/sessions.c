@@ -121,7 +121,7 @@ static int read_name(struct evhttp_request *http, struct session_job *job, cohor
     if (!rc && name.bytes == job->session && job->slot >= 0)
         rc = err_set(err, COHORT_E_ARGUMENT, "filename", "filename is missing: the name that the state is saved under");
     if (!rc) memcpy(job->name, name.bytes, job->name_n = name.len);
-    if (unknown[0]) evhttp_add_header(evhttp_request_get_output_headers(http), "X-Cohort-Unknown-Fields", unknown);
+    reply_unknown(http, unknown);
     json_decref(body);
     return rc;
 }

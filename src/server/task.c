@@ -2,11 +2,20 @@
  * replies that are owed; it is freed at `done` and nowhere else, so a client that leaves only empties its sink. */
 #include "server/task.h"
 
+#include <event2/buffer.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
 #include "base/err.h"
 #include "base/mem.h"
 #include "server/internal.h"
 
-static void client_gone(struct sink *sink) { (void)sink; }
+static void client_gone(struct sink *sink) {
+    struct task *task = (struct task *)((char *)sink - offsetof(struct task, sink));
+    atomic_store(&task->gone, 1);
+}
+
+static void drained(struct sink *sink) { (void)sink; }
 
 static void task_free(struct task *task) {
     if (task->forget) task->forget(task);
@@ -22,14 +31,15 @@ void *task_new(struct server *server, struct evhttp_request *http, size_t size) 
         return NULL;
     }
     task->server = server;
-    task->sink = (struct sink){.server = server, .http = http, .gone = client_gone, .drained = client_gone};
+    task->sink = (struct sink){.server = server, .http = http, .gone = client_gone, .drained = drained};
+    task->bytes = TASK_BYTES_OF_BODY * evbuffer_get_length(evhttp_request_get_input_buffer(http));
     task->tenant = (uint32_t)server_tenant_of(server, http);
     return task;
 }
 
 static void work(struct pool_job *job) {
     struct task *task = (struct task *)job;
-    task->work(task);
+    if (!atomic_load(&task->gone)) task->work(task);
 }
 
 static void done(struct pool_job *job) {
@@ -47,6 +57,7 @@ static void done(struct pool_job *job) {
         return;
     }
     server->tasks_n--;
+    server->tasks_bytes -= task->bytes;
     server->replies_open--;
     task_free(task);
 }
@@ -59,9 +70,10 @@ void task_refuse(struct task *task, const cohort_error *error) {
 void task_start(struct task *task, enum task_pool which) {
     struct server *server = task->server;
     cohort_error error = {0};
-    int rc = server->tasks_n >= TASKS_MAX
-                 ? err_set(&error, COHORT_E_BUSY, NULL, "%d requests wait for the server's helpers", TASKS_MAX)
-                 : sink_watch(&task->sink, &error);
+    int full =
+        server->tasks_n >= TASKS_MAX || (server->tasks_n > 0 && server->tasks_bytes + task->bytes > TASKS_BYTES_MAX);
+    int rc = full ? err_set(&error, COHORT_E_BUSY, NULL, "%d requests wait for the server's helpers", server->tasks_n)
+                  : sink_watch(&task->sink, &error);
     if (rc) {
         task_refuse(task, &error);
         return;
@@ -69,7 +81,8 @@ void task_start(struct task *task, enum task_pool which) {
     task->job.work = work;
     task->job.done = done;
     server->tasks_n++;
+    server->tasks_bytes += task->bytes;
     server->replies_open++;
-    task->pool = which == TASK_JOURNAL ? server->journal_pool : server->pool;
+    task->pool = which == TASK_JOURNAL ? server->journal_pool : server->task_pool;
     pool_add(task->pool, &task->job);
 }

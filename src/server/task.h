@@ -13,7 +13,11 @@
 #include "server/pool.h"
 #include "server/sink.h"
 
-enum { TASKS_MAX = 256 }; /* at one time, of all kinds */
+enum {
+    TASKS_MAX = 256,             /* at one time, of all kinds, */
+    TASKS_BYTES_MAX = 512 << 20, /* and what their bodies may take of memory, as parsed: one is always let in */
+    TASK_BYTES_OF_BODY = 16      /* for each byte of a body */
+};
 
 struct task { /* embedded in the caller's struct, as its first member */
     struct pool_job job;
@@ -25,11 +29,13 @@ struct task { /* embedded in the caller's struct, as its first member */
     void (*answer)(struct task *); /* empties the sink */
     void (*forget)(struct task *); /* frees what the task holds beside itself; NULL: nothing */
     struct pool *pool;
-    int again; /* set by `answer`, which then has not answered: `work` has to be done once more */
+    size_t bytes;     /* of TASKS_BYTES_MAX */
+    _Atomic int gone; /* the client is: nobody wants the work any more */
+    int again;        /* set by `answer`, which then has not answered: `work` has to be done once more */
 };
 
 enum task_pool {
-    TASK_TOKENS, /* helpers that tokenise */
+    TASK_TOKENS, /* a helper for that: calls have others, so that tasks do not delay them */
     TASK_JOURNAL /* the thread that reads the journal */
 };
 

@@ -124,7 +124,8 @@ def test_names_with_a_nul_and_names_twice(server):
 def test_bodies_of_very_many_values(server):
     """What a body costs once it is parsed is bounded by more than its bytes. Commas in strings are none of its values'."""
     many = b"0," * (2 << 20) + b"0"
-    for body in (b'{"prompt":[' + many + b"]}", b'{"x":[' + many + b'],"prompt":"a"}'):
+    deep = (b"[" * 2000 + b"]" * 2000 + b",") * 1100 + b"0"
+    for body in (b'{"prompt":[' + many + b"]}", b'{"x":[' + many + b'],"prompt":"a"}', b'{"x":[' + deep + b'],"prompt":"a"}'):
         reply = httpx.post(server.url + "/v1/completions", content=body, headers={"Content-Type": "application/json"}, timeout=60)
         assert reply.status_code == 400 and "values" in reply.json()["error"]["message"], reply.text
     body = b'{"prompt":"a","max_tokens":1,"x":"' + many + b'\\","y":[0]}'
