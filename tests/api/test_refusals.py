@@ -128,7 +128,7 @@ def test_bodies_of_very_many_values(server):
     for body in (b'{"prompt":[' + many + b"]}", b'{"x":[' + many + b'],"prompt":"a"}', b'{"x":[' + deep + b'],"prompt":"a"}'):
         reply = httpx.post(server.url + "/v1/completions", content=body, headers={"Content-Type": "application/json"}, timeout=60)
         assert reply.status_code == 400 and "values" in reply.json()["error"]["message"], reply.text
-    body = b'{"prompt":"a","max_tokens":1,"x":"' + many + b'\\","y":[0]}'
+    body = b'{"prompt":"a","max_tokens":1,"x":"' + many + b'\\\\","y":[0]}'
     assert httpx.post(server.url + "/v1/completions", content=body, headers={"Content-Type": "application/json"}, timeout=60).status_code == 200
 
 
