@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "server/journal_internal.h"
 
-enum { PURGE_ROWS = 1000, PURGE_SLICES = 64, EXPIRE_S = 60, WELL_S = 10, COMMAND_OVERHEAD = 128 };
+enum { PURGE_ROWS = 1000, PURGE_SLICES = 64, EXPIRE_S = 60, WELL_S = 10 };
 
 static void list_init(struct command_list *list) {
     list->first = NULL;
@@ -33,7 +33,9 @@ static struct command *list_take(struct command_list *list) {
     return command;
 }
 
-static size_t bytes_of(const struct command *c) { return sizeof *c + COMMAND_OVERHEAD + c->first_len + c->second_len; }
+static size_t bytes_of(const struct command *c) {
+    return sizeof *c + JOURNAL_COMMAND_OVERHEAD + c->first_len + c->second_len;
+}
 
 static void signal_fd(int fd) {
     uint64_t one = 1;
@@ -222,20 +224,33 @@ static int write_begun(struct journal *j, struct command *first) {
         int code = 0;
         if (c->code) continue;
         if (c->kind == JOURNAL_BEGIN) code = begin_again(j, c);
-        if (c->kind == JOURNAL_REMOVE) code = journal_begun_erase(j, c->number);
+        if (c->kind == JOURNAL_REMOVE) journal_begun_erase(j, c->number); /* or purge_row does, before the row goes */
         if (c->kind == JOURNAL_END) journal_begun_ended(j, c->number, c->at_s, c->n, c->status);
         if (code) failed = c->code = COHORT_E_IO;
     }
     return failed ? -1 : 0;
 }
 
-/* What is refused although its row was committed does not run at the next start. */
+/* Removes the rows of `owed`, as far as that can be done. */
+static int pay(struct journal *j) {
+    int rc = SQLITE_OK;
+    while (j->owed_n && (rc = number_step(j, REMOVE_STREAM, j->owed[j->owed_n - 1], 0)) == SQLITE_OK) {
+        j->owed_n--;
+        j->purge = 1;
+        written(j);
+    }
+    return rc;
+}
+
+/* What is refused although its row was committed does not run at the next start. Nothing else is written until that is
+ * sure, so there are never more than of one batch. */
 static void take_back(struct journal *j, const struct command *first, int all) {
     for (const struct command *c = first; c; c = c->next) {
         if (c->kind != JOURNAL_BEGIN || (!c->code && !all)) continue;
-        if (number_step(j, REMOVE_STREAM, c->number, 0) == SQLITE_OK) j->purge = 1;
         journal_begun_erase(j, c->number);
+        if (j->owed_n < JOURNAL_BATCH_COMMANDS) j->owed[j->owed_n++] = c->number;
     }
+    pay(j);
 }
 
 static void run_batch(struct journal *j, struct command *first) {
@@ -243,13 +258,17 @@ static void run_batch(struct journal *j, struct command *first) {
     int rc = SQLITE_CANTOPEN;
     const char *missing = journal_missing(j), *why = NULL;
     if (!missing) {
-        rc = write_batch(j, first);
+        int paid = (rc = pay(j)) == SQLITE_OK;
+        if (paid)
+            rc = write_batch(j, first);
+        else
+            set_codes(first, COHORT_E_IO);
         if (write_begun(j, first) != 0) {
             why = strerror(j->begun.error);
             if (rc == SQLITE_OK) rc = SQLITE_FULL;
         }
         missing = journal_missing(j); /* nothing is reported as written where nobody will look for it */
-        if (missing || why) take_back(j, first, missing != NULL);
+        if (paid && (missing || why)) take_back(j, first, missing != NULL);
     }
     if (missing) {
         rc = SQLITE_CANTOPEN;
@@ -358,10 +377,24 @@ static int expire_bytes(struct journal *j) {
     return j->purge;
 }
 
-/* Behind each batch: a file that is too large is made smaller before it grows on. */
+/* SQLite's own sums protect what lies in front of the file only as a chain, which a flipped bit ends: so nothing stays
+ * there for long. */
+static int move_into_file(struct journal *j) {
+    int rc = SQLITE_BUSY;
+    if (pthread_mutex_trylock(&j->read_lock) == 0) {
+        rc = journal_db_rest(j);
+        pthread_mutex_unlock(&j->read_lock);
+    }
+    j->unrested = rc == SQLITE_BUSY;
+    j->written_us = clock_us();
+    journal_note_damage(j, rc);
+    return rc;
+}
+
+/* Behind each batch: files that are too large are made smaller before they grow on. */
 static void make_room(struct journal *j) {
     for (int i = 0; i < PURGE_SLICES && expire_bytes(j); i++) purge_slice(j);
-    journal_regain_tidy(j, 4);
+    if (!j->failing && journal_begun_is_due(j, 4) && move_into_file(j) == SQLITE_OK) journal_regain_tidy(j);
 }
 
 /* ---- the thread ---- */
@@ -397,19 +430,10 @@ static void give_results(struct journal *j, struct command *batch) {
     signal_fd(j->fd);
 }
 
-/* SQLite's own sums protect what lies in front of the file only as a chain, which a flipped bit ends: so nothing stays
- * there for long. */
 static void rest(struct journal *j) {
-    int rc = SQLITE_BUSY;
-    if (pthread_mutex_trylock(&j->read_lock) == 0) {
-        rc = journal_db_rest(j);
-        pthread_mutex_unlock(&j->read_lock);
-    }
-    j->unrested = rc == SQLITE_BUSY;
-    j->written_us = clock_us();
-    journal_note_damage(j, rc);
+    int rc = move_into_file(j);
     journal_begun_sync(j);
-    journal_regain_tidy(j, 2);
+    if (rc == SQLITE_OK && journal_begun_is_due(j, 2)) journal_regain_tidy(j);
 }
 
 /* With nothing to write: a slice of tidying, or sleep. */
@@ -460,6 +484,10 @@ static void *writer(void *argument) {
         pthread_mutex_lock(&j->lock);
     }
     pthread_mutex_unlock(&j->lock);
+    if (pay(j) != SQLITE_OK)
+        fprintf(stderr,
+                "cohort: %zu stored calls that were refused could not be taken out of %s: they run at the next start\n",
+                j->owed_n, j->path);
     return NULL;
 }
 

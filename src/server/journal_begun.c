@@ -103,7 +103,7 @@ static int by_number(const void *one, const void *other) {
 static struct begun_entry *find(const struct begun *b, uint64_t number) {
     size_t n;
     struct begun_entry *all = entries(b, &n), key = {.number = number};
-    return n ? bsearch(&key, all, n, sizeof key, by_number) : NULL;
+    return b->sorted ? bsearch(&key, all, b->sorted, sizeof key, by_number) : NULL;
 }
 
 int journal_begun_has(const struct journal *j, uint64_t number) { return find(&j->begun, number) != NULL; }
@@ -111,7 +111,8 @@ int journal_begun_has(const struct journal *j, uint64_t number) { return find(&j
 void journal_begun_sort(struct journal *j) {
     size_t n;
     struct begun_entry *all = entries(&j->begun, &n);
-    if (n) qsort(all, n, sizeof *all, by_number);
+    if (j->begun.sorted < n) qsort(all, n, sizeof *all, by_number);
+    j->begun.sorted = n;
 }
 
 /* Erased entries have no bytes; they go when they are the most. */
@@ -122,15 +123,20 @@ static void squeeze(struct begun *b) {
     for (size_t i = 0; i < n; i++)
         if (all[i].bytes) all[kept++] = all[i];
     b->index.len = kept * sizeof *all;
+    b->sorted = kept;
     b->erased = 0;
 }
 
 static int add_entry(struct begun *b, uint64_t number, uint64_t at, uint64_t bytes) {
     const struct begun_entry entry = {number, at, bytes};
+    size_t n;
+    const struct begun_entry *all = entries(b, &n);
+    int in_order = b->sorted == n && (n == 0 || all[n - 1].number < number);
     if (buf_add(&b->index, &entry, sizeof entry) != 0) {
         errno = ENOMEM;
         return -1;
     }
+    b->sorted += (size_t)in_order;
     if (number > b->highest) b->highest = number;
     b->live += bytes;
     return 0;
@@ -162,6 +168,7 @@ int journal_begun_open(struct journal *j, cohort_error *err) {
             return err_set(err, COHORT_E_IO, "state-dir", "%.200s is damaged and cannot be moved aside", path);
     }
     b->size = 0;
+    b->unlisted = 1;
     if (getrandom(&b->seed, sizeof b->seed, 0) != sizeof b->seed)
         return err_set(err, COHORT_E_IO, NULL, "no random numbers");
     return 0;
@@ -190,7 +197,9 @@ static int payload_holds(const struct begun *b, const struct begun_record *r, co
 static int rewrite_record(struct begun *b, struct begun_record *r, uint64_t at) {
     seal(r, b->seed);
     b->unsynced = 1;
-    return write_at(b->fd, &(struct iovec){r, sizeof *r}, 1, at);
+    if (write_at(b->fd, &(struct iovec){r, sizeof *r}, 1, at) == 0) return 0;
+    b->error = errno;
+    return -1;
 }
 
 /* One record whose head holds and that is there as a whole. */
@@ -202,7 +211,10 @@ static int take(struct begun *b, struct begun_record *r, uint64_t at, journal_be
     if (r->number > b->highest) b->highest = r->number;
     if (r->state != STREAM_REMOVED) {
         payload = mem_alloc(payload_of(r) + 1, 1);
-        if (!payload) return -1;
+        if (!payload) {
+            b->error = ENOMEM;
+            return -1;
+        }
         if (read_at(b->fd, payload, payload_of(r), at + GRID) != 0 || !payload_holds(b, r, payload)) {
             b->damaged++;
             mem_free(payload);
@@ -210,8 +222,8 @@ static int take(struct begun *b, struct begun_record *r, uint64_t at, journal_be
         }
     }
     rc = each(user, r, payload);
-    if (!rc && memcmp(&before, r, sizeof before) != 0) rewrite_record(b, r, at);
-    if (!rc && r->state != STREAM_REMOVED) rc = add_entry(b, r->number, at, bytes);
+    if (!rc && memcmp(&before, r, sizeof before) != 0) rc = rewrite_record(b, r, at);
+    if (!rc && r->state != STREAM_REMOVED && (rc = add_entry(b, r->number, at, bytes)) != 0) b->error = errno;
     mem_free(payload);
     return rc;
 }
@@ -221,7 +233,9 @@ int journal_begun_each(struct journal *j, journal_begun_each_fn each, void *user
     uint64_t at = GRID;
     int rc = 0, lost = 0; /* among what does not hold */
     buf_clear(&b->index);
-    b->live = b->erased = 0;
+    b->live = b->erased = b->sorted = 0;
+    b->damaged -= b->walked; /* the same places are met again */
+    uint64_t before = b->damaged;
     while (!rc && at + GRID <= b->size) {
         struct begun_record r;
         if (read_at(b->fd, &r, sizeof r, at) != 0 || !is_record(b, &r)) {
@@ -237,6 +251,7 @@ int journal_begun_each(struct journal *j, journal_begun_each_fn each, void *user
         at = next;
     }
     if (!rc && at < b->size && ftruncate(b->fd, (off_t)at) == 0) b->size = at;
+    b->walked = b->damaged - before;
     journal_begun_sort(j);
     return rc;
 }
@@ -271,7 +286,7 @@ int journal_begun_add(struct journal *j, struct begun_record *r, const char *hea
     if (!rc) rc = add_entry(b, r->number, at, bytes);
     if (rc) {
         b->error = errno;
-        if (ftruncate(b->fd, (off_t)b->size) != 0) b->damaged++; /* the next one is behind what is left of it */
+        if (ftruncate(b->fd, (off_t)b->size) != 0) b->damaged++; /* the next one is written over it */
         return COHORT_E_IO;
     }
     b->size = at + bytes;
@@ -306,10 +321,7 @@ int journal_begun_erase(struct journal *j, uint64_t number) {
     if (!entry || !entry->bytes) return 0;
     if (read_record(b, entry, &r)) {
         r.state = STREAM_REMOVED;
-        if (rewrite_record(b, &r, entry->at) != 0) {
-            b->error = errno;
-            return COHORT_E_IO;
-        }
+        if (rewrite_record(b, &r, entry->at) != 0) return COHORT_E_IO;
     }
     b->live -= entry->bytes;
     entry->bytes = 0;
@@ -318,13 +330,22 @@ int journal_begun_erase(struct journal *j, uint64_t number) {
     return 0;
 }
 
+static int sync_folder(const char *path) {
+    char folder[JOURNAL_PATH_MAX];
+    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
+    int fd = open(*folder ? folder : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd < 0 ? -1 : fsync(fd);
+    if (fd >= 0) close(fd);
+    return rc;
+}
+
 int journal_begun_sync(struct journal *j) {
-    if (!j->begun.unsynced) return 0;
-    if (fdatasync(j->begun.fd) != 0) {
-        j->begun.error = errno;
+    struct begun *b = &j->begun;
+    if ((b->unlisted && sync_folder(j->path) != 0) || (b->unsynced && fdatasync(b->fd) != 0)) {
+        b->error = errno;
         return COHORT_E_IO;
     }
-    j->begun.unsynced = 0;
+    b->unlisted = b->unsynced = 0;
     return 0;
 }
 
@@ -360,24 +381,17 @@ static int copy_all(struct begun *from, struct begun *to) {
     return rc ? rc : fdatasync(to->fd);
 }
 
-static int sync_folder(const char *path) {
-    char folder[JOURNAL_PATH_MAX];
-    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
-    int fd = open(*folder ? folder : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rc = fd < 0 ? -1 : fsync(fd);
-    if (fd >= 0) close(fd);
-    return rc;
-}
-
 int journal_begun_rewrite(struct journal *j, int keep) {
     struct begun *b = &j->begun, to = {.seed = b->seed, .format = JOURNAL_FORMAT, .highest = b->highest};
     char path[JOURNAL_PATH_MAX], new[JOURNAL_PATH_MAX], aside[JOURNAL_PATH_MAX];
+    struct stat is;
     path_of(j, "", path);
     path_of(j, ".new", new);
     path_of(j, ".damaged", aside);
     unlink(new);
     to.fd = open(new, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     int rc = to.fd < 0 ? -1 : copy_all(b, &to);
+    if (!rc) rc = fstat(to.fd, &is);
     if (!rc && keep) {
         unlink(aside);
         if (link(path, aside) != 0) fprintf(stderr, "cohort: %s cannot be kept: %s\n", path, strerror(errno));
@@ -390,15 +404,17 @@ int journal_begun_rewrite(struct journal *j, int keep) {
         b->due = b->size + SLACK;
         return COHORT_E_IO;
     }
-    sync_folder(path);
+    journal_note_file(j, "journal.begun", &is);
     close(b->fd);
     buf_free(&b->index);
     to.damaged = b->damaged;
+    to.unlisted = 1;
     *b = to;
+    journal_begun_sync(j); /* or with the next one */
     return 0;
 }
 
 int journal_begun_is_due(const struct journal *j, unsigned times) {
     const struct begun *b = &j->begun;
-    return b->size > b->due && b->size > times * (b->live + SLACK) + GRID;
+    return !b->apart && b->size > b->due && b->size > times * (b->live + SLACK) + GRID;
 }

@@ -223,7 +223,8 @@ static int open_writing(struct journal *j, int64_t *newer) {
     rc = sqlite3_exec(j->writing, "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0; PRAGMA synchronous = FULL", NULL,
                       NULL, NULL);
     if (rc == SQLITE_OK) rc = recognise(j, newer);
-    if (rc != SQLITE_OK || *newer) return rc; /* one of a newer format is left as it is */
+    if (rc == SQLITE_ERROR) rc = SQLITE_CORRUPT; /* a schema of a format that SQLite does not know: a damaged header */
+    if (rc != SQLITE_OK || *newer) return rc;    /* one of a newer format is left as it is */
     rc = sqlite3_exec(j->writing, "PRAGMA journal_mode = WAL; PRAGMA journal_size_limit = 16777216", NULL, NULL, NULL);
     if (rc != SQLITE_OK) return rc;
     rc = journal_db_rest(j);
@@ -263,7 +264,8 @@ static void close_connections(struct journal *j) {
 
 static int failed(struct journal *j, int rc, cohort_error *err) {
     char why[160];
-    snprintf(why, sizeof why, "%s", j->writing ? sqlite3_errmsg(j->writing) : sqlite3_errstr(rc));
+    snprintf(why, sizeof why, "%s",
+             j->writing && sqlite3_errcode(j->writing) == rc ? sqlite3_errmsg(j->writing) : sqlite3_errstr(rc));
     close_connections(j);
     return err_set(err, COHORT_E_IO, "state-dir", "%.200s: cannot be opened: %s", j->path, why);
 }
@@ -296,11 +298,10 @@ static int was_marked(const struct journal *j) {
     return access(path, F_OK) == 0;
 }
 
-/* A file that could be opened for writing and says that it must not be written, or has a format that SQLite does not
- * know, has a damaged header. */
+/* A file that could be opened for writing and says that it must not be written has a damaged header. */
 static int open_whole(struct journal *j, int64_t *newer) {
     int rc = open_writing(j, newer);
-    if (rc == SQLITE_READONLY || rc == SQLITE_ERROR) return SQLITE_CORRUPT;
+    if (rc == SQLITE_READONLY) return SQLITE_CORRUPT;
     return rc == SQLITE_OK && !*newer ? journal_regain(j) : rc;
 }
 

@@ -95,10 +95,9 @@ int journal_note_files(struct journal *j, cohort_error *err) {
     return 0;
 }
 
-int journal_note_file(struct journal *j, const char *name) {
+void journal_note_file(struct journal *j, const char *name, const struct stat *is) {
     for (int i = 0; i < JOURNAL_FILES; i++)
-        if (strcmp(names[i], name) == 0) return look(j, i, &j->files[i]);
-    return -1;
+        if (strcmp(names[i], name) == 0) j->files[i] = (struct journal_file){.device = is->st_dev, .inode = is->st_ino};
 }
 
 const char *journal_missing(const struct journal *j) {

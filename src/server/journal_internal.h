@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "server/journal.h"
@@ -19,6 +20,12 @@ struct command {
     int has_blob;
     char id[JOURNAL_ID_MAX + 1], owner[JOURNAL_OWNER_MAX + 1];
     char bytes[];
+};
+
+/* What a command costs beside its bytes, about; and how many fit in a batch. */
+enum {
+    JOURNAL_COMMAND_OVERHEAD = 128,
+    JOURNAL_BATCH_COMMANDS = JOURNAL_BATCH_BYTES / (sizeof(struct command) + JOURNAL_COMMAND_OVERHEAD) + 1
 };
 
 struct command_list {
@@ -90,11 +97,15 @@ struct begun {
     uint64_t seed, format;
     uint64_t size, live; /* bytes of the file, and of the records in it that live */
     uint64_t due;        /* it is not written anew below this size: it failed */
-    struct buf index;    /* struct begun_entry, by number */
+    struct buf index;    /* struct begun_entry, the first `sorted` by number: only these are found */
+    size_t sorted;       /* entries; but for journal_regain, all */
     size_t erased;       /* entries */
     uint64_t highest;    /* number of a stream */
-    uint64_t damaged;    /* places that were met and do not hold */
+    uint64_t damaged;    /* places that were met and do not hold, */
+    uint64_t walked;     /* and those of them that the last journal_begun_each met */
     int unsynced;
+    int unlisted; /* its name may not be on the disk yet */
+    int apart;    /* the rows could not be compared with it: it is not written anew, which would lose what they lost */
 };
 
 struct journal {
@@ -123,11 +134,13 @@ struct journal {
     pthread_t thread;
 
     /* the thread's */
-    struct begun begun;   /* the opener's, before it runs */
-    int failing;          /* told on stderr, and not over yet */
-    int gone;             /* the same of a folder that is not the one that was opened */
-    int64_t failed_s;     /* the last write that did */
-    int purge;            /* something may be left to purge */
+    struct begun begun;                    /* the opener's, before it runs */
+    int failing;                           /* told on stderr, and not over yet */
+    int gone;                              /* the same of a folder that is not the one that was opened */
+    int64_t failed_s;                      /* the last write that did */
+    int purge;                             /* something may be left to purge */
+    uint64_t owed[JOURNAL_BATCH_COMMANDS]; /* rows of streams that were refused, and are not removed yet */
+    size_t owed_n;
     int unrested;         /* something was written since journal_db_rest, */
     uint64_t written_us;  /* the last at this time */
     int64_t expired_s;    /* when was last looked for streams that are too old */
@@ -149,7 +162,7 @@ int journal_open_plain(const char *path, int flags, cohort_error *err);
 int journal_make_files(const struct journal *j, cohort_error *err);
 int journal_note_files(struct journal *j, cohort_error *err);
 /* The same of one that the journal has replaced by itself. */
-int journal_note_file(struct journal *j, const char *name);
+void journal_note_file(struct journal *j, const char *name, const struct stat *is);
 /* NULL, or the name that does not mean the file any more that is open. */
 const char *journal_missing(const struct journal *j);
 
@@ -174,14 +187,15 @@ int journal_begun_erase(struct journal *j, uint64_t number);
 int journal_begun_sync(struct journal *j);
 /* Most of it is of streams that are forgotten: `times` of what lives. */
 int journal_begun_is_due(const struct journal *j, unsigned times);
-/* `keep`: the old one stays as journal.begun.damaged. */
+/* Only while nothing lies in front of SQLite's file (journal_db_rest): a removed stream's head is not copied, and its
+ * row would come back with a page that is lost there. `keep`: the old one stays as journal.begun.damaged. */
 int journal_begun_rewrite(struct journal *j, int keep);
 
 /* ---- journal_regain.c ---- */
 /* Brings the rows and the second copy together when the journal is opened. SQLite's code: of damage. */
 int journal_regain(struct journal *j);
-/* Writes the second copy anew, if that is due. */
-void journal_regain_tidy(struct journal *j, unsigned times);
+/* Writes the second copy anew; as journal_begun_rewrite. */
+void journal_regain_tidy(struct journal *j);
 
 /* ---- journal_db.c ---- */
 /* Moves what SQLite keeps in front of the file into it. SQLite's code; SQLITE_BUSY if somebody reads. */

@@ -5,6 +5,7 @@
  * A record that holds is believed: a row has no sum over what it says of a stream. A stream whose row is gone, or says
  * what cannot be, runs again from its beginning: the same request has the same bytes. One whose row fell back behind
  * its removal is removed again. Indexes that do not fit the rows are made anew. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -222,8 +223,8 @@ static void add_rows(struct regain *g) {
         copy_text(r.id, sizeof r.id, s, ID);
         copy_text(r.owner, sizeof r.owner, s, OWNER);
         full = journal_begun_add(j, &r, sqlite3_column_blob(s, HEAD), sqlite3_column_blob(s, BODY)) != 0;
-        if (!full) journal_begun_sort(j); /* it stays in order, and nearly is already */
     }
+    journal_begun_sort(j); /* once: no number comes twice, so what was added is not looked for before */
     if (!full && rc != SQLITE_DONE && g->rc == SQLITE_OK) g->rc = rc;
     sqlite3_reset(s);
 }
@@ -242,7 +243,9 @@ static void tell_damage(struct journal *j) {
             "cohort: %.*sbegun is damaged in %llu places; what it has lost is taken from journal.db, and a copy is in "
             "journal.begun.damaged\n",
             (int)(strlen(j->path) - 2), j->path, (unsigned long long)j->begun.damaged);
+    pthread_mutex_lock(&j->lock);
     j->counts.damaged_places = j->begun.damaged;
+    pthread_mutex_unlock(&j->lock);
 }
 
 /* In one transaction, so that a kill leaves both as they were, or together. */
@@ -253,15 +256,35 @@ static void bring_together(struct regain *g) {
         g->rc = sqlite3_exec(db, "REINDEX streams", NULL, NULL, NULL);
     if ((g->rc & 0xff) == SQLITE_CONSTRAINT) g->rc = SQLITE_CORRUPT; /* two streams of one name */
     if (g->rc == SQLITE_OK) prepare(g);
-    if (g->rc == SQLITE_OK && journal_begun_each(g->j, each, g) != 0 && g->rc == SQLITE_OK) g->rc = SQLITE_NOMEM;
+    if (g->rc == SQLITE_OK && journal_begun_each(g->j, each, g) != 0 && g->rc == SQLITE_OK)
+        g->rc = g->j->begun.error == ENOMEM ? SQLITE_NOMEM : SQLITE_IOERR;
     if (g->rc == SQLITE_OK) g->rc = sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
     if (g->rc != SQLITE_OK && !sqlite3_get_autocommit(db)) sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+}
+
+static int nothing(void *user, struct begun_record *r, const char *payload) {
+    (void)user;
+    (void)r;
+    (void)payload;
+    return 0;
+}
+
+/* A full disk, say: it keeps nobody from starting. What is removed has to be found in the second copy all the same, and
+ * no number comes twice. */
+static int stay_apart(struct journal *j, int rc) {
+    j->begun.apart = 1;
+    if (journal_begun_each(j, nothing, NULL) != 0) {
+        fprintf(stderr, "cohort: journal.begun beside %s cannot be read: %s\n", j->path, strerror(j->begun.error));
+        return rc;
+    }
+    fprintf(stderr, "cohort: %s cannot be compared with journal.begun (%s); the next start tries it again\n", j->path,
+            sqlite3_errstr(rc));
+    return SQLITE_OK;
 }
 
 int journal_regain(struct journal *j) {
     struct regain g = {.j = j, .deep = j->checked};
     struct begun *b = &j->begun;
-    uint64_t before = b->damaged;
     bring_together(&g);
     if (g.rc == SQLITE_OK) {
         j->counts.regained = g.regained;
@@ -270,22 +293,20 @@ int journal_regain(struct journal *j) {
             fprintf(stderr, "cohort: %llu stored calls that %s lost or has damaged are taken from journal.begun\n",
                     (unsigned long long)g.regained, j->path);
         if (b->damaged) tell_damage(j);
-        if (b->damaged > before || journal_begun_is_due(j, 2)) journal_begun_rewrite(j, b->damaged > before);
+        int damaged = b->walked > 0;
+        if ((damaged || journal_begun_is_due(j, 2)) && journal_db_rest(j) == SQLITE_OK)
+            journal_begun_rewrite(j, damaged);
     }
     finish(&g);
     j->unrested = 1;
     if (g.rc == SQLITE_OK || (g.rc & 0xff) == SQLITE_CORRUPT || (g.rc & 0xff) == SQLITE_NOTADB) return g.rc;
-    /* A full disk, say: it keeps nobody from starting. */
-    fprintf(stderr, "cohort: %s cannot be compared with journal.begun (%s); the next start tries it again\n", j->path,
-            sqlite3_errstr(g.rc));
-    return SQLITE_OK;
+    return stay_apart(j, g.rc);
 }
 
-void journal_regain_tidy(struct journal *j, unsigned times) {
+void journal_regain_tidy(struct journal *j) {
     struct regain g = {.j = j};
     uint64_t before = j->begun.damaged;
-    if (!journal_begun_is_due(j, times) || journal_begun_rewrite(j, 0) != 0) return;
-    if (journal_note_file(j, "journal.begun") != 0 || j->begun.damaged == before) return;
+    if (journal_begun_rewrite(j, 0) != 0 || j->begun.damaged == before) return;
     prepare(&g);
     if (g.rc == SQLITE_OK) add_rows(&g);
     finish(&g);
