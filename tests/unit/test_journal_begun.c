@@ -11,10 +11,13 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <sqlite3.h>
 
+#include "base/mem.h"
 #include "base/rng.h"
 #include "journal_rig.h"
 
@@ -347,6 +350,150 @@ static void the_second_copy_is_written_anew(void **state) {
     free(large);
 }
 
+/* Makes the second copy large enough to be written anew, of streams that are removed again. */
+static void fill_and_remove(struct journal *j) {
+    enum { LEN = 1 << 20, N = 40 };
+    char *large = calloc(1, LEN), id[16];
+    uint64_t number;
+    assert_non_null(large);
+    for (int i = 0; i < N; i++) {
+        name_of(id, "large", i);
+        const struct journal_begin many = {id, "one", "head", large, 4, LEN};
+        assert_int_equal(journal_begin(j, &many, &number), 0);
+        wait_good(j, 1);
+        journal_remove(j, number);
+        wait_good(j, 1);
+    }
+    free(large);
+}
+
+static void check_there(struct journal *j, const char *id, int there) {
+    struct journal_stream stream;
+    int code = journal_find(j, id, "one", &stream, NULL);
+    if (code != (there ? 0 : COHORT_E_NOT_FOUND)) fail_msg("%s is %s", id, there ? "lost" : "back");
+}
+
+/* Begins and removes in one that may not have been compared with its second copy, and looks what the next starts find.
+ */
+static void use_and_look_again(struct journal *j, uint64_t gone, uint64_t highest) {
+    assert_true(begin(j, "new", "one") > highest);
+    assert_int_equal(journal_remove(j, gone), 0);
+    wait_good(j, 2);
+    fill_and_remove(j);
+    begin(j, "last", "one");
+    wait_good(j, 1);
+    journal_close(j);
+    for (int i = 0; i < 2; i++) { /* both, and the second copy alone */
+        if (i) shell("rm '%s'/journal.db*%s%s", dir, "", "");
+        j = open_it();
+        check_there(j, "lost", 1);
+        check_there(j, "kept", 1);
+        check_there(j, "new", 1);
+        check_there(j, "last", 1);
+        check_there(j, "gone", 0);
+        check_there(j, "large-39", 0);
+        journal_close(j);
+    }
+}
+
+/* A start that cannot bring the two together loses nothing, and nothing that is removed then comes back. */
+static void a_start_without_memory_loses_nothing(void **state) {
+    (void)state;
+    enum { NTH = 12 };
+    const struct journal_options options = {dir, 3600, JOURNAL_BYTES_MAX, JOURNAL_STREAMS_MAX};
+    int opened = 0;
+    struct journal *j = open_it();
+    begin(j, "lost", "one");
+    begin(j, "kept", "one");
+    uint64_t gone = begin(j, "gone", "one"), highest = begin(j, "lost-too", "one");
+    wait_good(j, 4);
+    journal_close(j);
+    exec_sql("DELETE FROM streams WHERE id LIKE 'lost%'");
+    snprintf(model, sizeof(model), "%s.model", dir);
+    shell("mv '%s' '%s'%s", dir, model, "");
+    for (int nth = 1; nth <= NTH; nth++) {
+        cohort_error error = {0};
+        shell("rm -rf '%s' && cp -r '%s' '%s'", dir, model, dir);
+        mem_fail_at((uint64_t)nth, 0);
+        int code = journal_open(&options, &j, &error);
+        mem_fail_at(0, 0);
+        if (code) {
+            assert_null(j);
+            assert_true(error.text[0]);
+            j = open_it();
+        } else {
+            struct journal_counts counts;
+            journal_get_counts(j, &counts);
+            opened += counts.regained == 0;
+        }
+        use_and_look_again(j, gone, highest);
+    }
+    assert_true(opened >= 2); /* of those that this is about */
+}
+
+static void use_up_and_die(void) {
+    sqlite3 *reader;
+    struct journal *j = open_it();
+    uint64_t number = begin(j, "victim", "one");
+    wait_good(j, 1);
+    begin(j, "kept", "one");
+    wait_good(j, 1);
+    usleep(1000 * 2 * JOURNAL_REST_MS);
+    assert_int_equal(sqlite3_open(path, &reader), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(reader, "BEGIN; SELECT count(*) FROM streams", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(journal_remove(j, number), 0);
+    wait_good(j, 1);
+    fill_and_remove(j);
+    begin(j, "after", "one");
+    wait_good(j, 1);
+    raise(SIGKILL);
+}
+
+/* A removal that is only in front of the file, where one bit may lose it, is not dropped from the second copy. */
+static void a_removal_in_front_of_the_file_is_in_the_second_copy(void **state) {
+    (void)state;
+    int status;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) use_up_and_die();
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    damage("journal.db-wal", 32 + 24 + 100, 1, 1);
+    for (int i = 0; i < 2; i++) {
+        struct journal *j = open_it();
+        check_there(j, "victim", 0);
+        check_there(j, "large-39", 0);
+        check_there(j, "kept", 1);
+        check_there(j, "after", 1);
+        journal_close(j);
+    }
+}
+
+/* A second copy that is made anew is not sorted for each of its streams. */
+static void many_streams_are_added_soon(void **state) {
+    (void)state;
+    enum { MANY = 20000, SECONDS = 4 };
+    char id[16];
+    struct journal *j = open_it();
+    for (int i = 0; i < MANY; i++) {
+        name_of(id, "many", i);
+        begin(j, id, "one");
+    }
+    wait_good(j, MANY);
+    journal_close(j);
+    forget_begun();
+    clock_t before = clock();
+    j = open_it();
+    assert_true(clock() - before < (clock_t)SECONDS * CLOCKS_PER_SEC);
+    journal_close(j);
+    shell("rm '%s'/journal.db*%s%s", dir, "", "");
+    j = open_it();
+    struct journal_counts counts;
+    journal_get_counts(j, &counts);
+    assert_int_equal(counts.regained, MANY);
+    journal_close(j);
+}
+
 static int teardown(void **state) {
     if (*model) shell("rm -rf '%s'%s%s", model, "", "");
     *model = 0;
@@ -365,6 +512,9 @@ int main(void) {
         TEST(damage_of_both_is_told),
         TEST(a_full_disk_refuses_what_has_no_second_copy),
         TEST(the_second_copy_is_written_anew),
+        TEST(a_start_without_memory_loses_nothing),
+        TEST(a_removal_in_front_of_the_file_is_in_the_second_copy),
+        TEST(many_streams_are_added_soon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
