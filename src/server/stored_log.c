@@ -174,9 +174,19 @@ static int collect(struct stored *s, const struct choice *choice, const cohort_e
     return rc || !is_too_much(s) ? rc : COHORT_E_LIMIT;
 }
 
+/* The call was cancelled; what the engine ends so, with an error, has no note. */
+static int is_cut(const cohort_event *event) {
+    return event->type == COHORT_EVENT_FINISH && event->finish == COHORT_FINISH_CANCELLED && !event->error;
+}
+
 static int take_piece(struct stored *s, struct choice *choice, const cohort_event *event, cohort_error *err) {
-    int rc = call_take_end(choice, event, err);
-    if (rc) return rc;
+    int rc = 0;
+    if (is_cut(event)) {
+        choice->finished = 1;
+        choice->finish = event->finish;
+    } else if ((rc = call_take_end(choice, event, err)) != 0) {
+        return rc;
+    }
     struct buf piece = {0};
     size_t kept = bytes_of(choice);
     rc = s->call->dialect->piece(choice, event, &piece);
@@ -290,25 +300,21 @@ static void finish(struct stored *s) {
         end(s, 200);
 }
 
-/* What a choice's lane has still to say was said: the ends of those that have none are made here. */
-static int end_choices(struct stored *s, cohort_error *err) {
+/* The ends of the choices that have none are made here, behind what they have said, as if the engine had said them:
+ * their notes are on the disk before any event that follows from them. 1: there were some. */
+static int cut_choices(struct stored *s, cohort_error *err) {
     const cohort_event cut = {
         .type = COHORT_EVENT_FINISH, .finish = COHORT_FINISH_CANCELLED, .text = "", .stop_index = -1};
-    struct buf piece = {0};
-    int rc = 0;
+    int rc = 0, some = 0;
     for (size_t i = 0; i < s->lanes_n && !rc; i++) {
         struct choice *choice = &s->call->choices[i];
-        if (choice->finished) continue;
-        choice->finished = 1;
-        choice->finish = cut.finish;
-        rc = s->call->dialect->piece(choice, &cut, &piece);
+        if (choice->finished || s->lanes[i].end_note) continue;
+        call_drop_choice(choice);
+        s->lanes[i].waits = 0;
+        rc = take_note(s, choice, &cut, err);
+        some = 1;
     }
-    if (rc)
-        no_memory(rc, err);
-    else if (piece.len)
-        rc = add_events(s, &piece, err);
-    buf_free(&piece);
-    return rc;
+    return rc ? rc : some;
 }
 
 static int drain_all(struct stored *s, cohort_error *err) {
@@ -343,7 +349,7 @@ void stored_cancel(struct stored *s) {
 
 void stored_pump(struct stored *s) {
     cohort_error error = {0};
-    int rc;
+    int rc, cut = 0;
     if (s->state != STORED_RUNNING) return;
     do {
         rc = drain_all(s, &error);
@@ -352,13 +358,13 @@ void stored_pump(struct stored *s) {
             return;
         }
         if (!rc) rc = take_turns(s, &error);
-    } while (rc > 0 && caught_up(s));
-    int all = s->ended_n == s->lanes_n;
-    int cut = !all && s->cancelled && s->events_n >= s->before_n; /* not before what was told already is known again */
-    if (rc >= 0 && cut) rc = end_choices(s, &error);
-    if (rc < 0)
+        if (rc < 0) break;
+        /* Not before what was told already is known again. */
+        cut = s->cancelled && s->events_n >= s->before_n ? cut_choices(s, &error) : 0;
+    } while (cut > 0 || (!cut && caught_up(s)));
+    if (rc < 0 || cut < 0)
         stored_fail(s, &error);
-    else if (all || cut)
+    else if (s->ended_n == s->lanes_n)
         finish(s);
     else
         readers_feed(s);
