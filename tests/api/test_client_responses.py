@@ -66,7 +66,7 @@ def test_what_is_kept(start, tmp_path):
     client.responses.delete(first.id)
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(first.id)
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.BadRequestError):
         client.responses.create(**ASK, previous_response_id=first.id)
     with pytest.raises(openai.BadRequestError):
         client.responses.create(**ASK, tools=[{"type": "web_search"}])
