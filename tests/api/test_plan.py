@@ -13,6 +13,7 @@ from conftest import BINARY, MODEL
 ROWS, CONTEXT, ANSWER = 4, 1024, 48
 # Beside a part of the plan: what tiny models do not hide. Heaps' holes, requests on their way, the system's own pages.
 MARGIN, MARGIN_BYTES = 0.05, 3 << 20
+pytestmark = pytest.mark.skipif("asan" in BINARY, reason="a sanitizer has memory of its own")
 
 
 def plan_of(*flags):

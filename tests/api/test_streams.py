@@ -75,7 +75,7 @@ def test_waiting_streams_cost_little(start, many_descriptors):
 def test_no_descriptors_left_is_an_answer(start, many_descriptors):
     """Limits of the process that are reached: clear refusals, no busy loop, and all is well again afterwards."""
     server = start(*SLOW, "-c", 1000, "-np", 1, "--queue", 100)
-    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (80, 80))
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (96, 96))
     streams = [open_stream(server, {**LONG, "stream": True}) for _ in range(60)]
     replies = []
     for sock in streams:
