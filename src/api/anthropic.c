@@ -50,16 +50,7 @@ static const struct known_field messages_fields[] = {
     {"output_config", FIELD_REFUSED, "{}"},
     {"output_format", FIELD_REFUSED, NULL},
     /* of the other endpoints, by the same names */
-    {"stop_token_ids", FIELD_READ, NULL},
-    {"include_stop_str_in_output", FIELD_READ, NULL},
-    {"timeout_ms", FIELD_READ, NULL},
-    {"t_max_predict_ms", FIELD_READ, NULL},
-    {"priority", FIELD_READ, NULL},
     {"store", FIELD_READ, NULL},
-    {"cache_prompt", FIELD_READ, NULL},
-    {"cache_salt", FIELD_READ, NULL},
-    {"cache_session_id", FIELD_READ, NULL},
-    {"id_slot", FIELD_READ, NULL},
     /* which have other names here, or one value */
     {"stop", FIELD_REFUSED, NULL},
     {"n", FIELD_REFUSED, "1"},
@@ -71,7 +62,7 @@ static size_t messages_text_bytes(const struct glance *glance) { return glance->
 
 static int check_known(struct evhttp_request *http, const json_t *body, cohort_error *err) {
     char unknown[512];
-    const struct known_list lists[] = {{messages_fields, COUNT(messages_fields)}, sampling_known};
+    const struct known_list lists[] = {{messages_fields, COUNT(messages_fields)}, params_known, sampling_known};
     int rc = fields_known(body, lists, COUNT(lists), unknown, sizeof unknown, err);
     reply_unknown(http, unknown);
     return rc;
@@ -124,26 +115,13 @@ static int read_stops(struct call *call, struct message *own, const json_t *body
     return rc;
 }
 
-static size_t text_bytes(const json_t *chat) {
-    size_t sum = 0;
-    for (size_t i = 0; i < json_array_size(chat); i++) sum += params_message_bytes(json_array_get(chat, i));
-    return sum;
-}
-
 static int read_chat(struct call *call, const json_t *body, cohort_error *err) {
     json_t *chat;
     int go_on = 0;
     int rc = anthropic_chat(body, &chat, &go_on, err);
     if (rc) return rc;
     if (go_on) call->params.ending = COHORT_CHAT_CONTINUE;
-    call->params.messages = json_dumps(chat, JSON_COMPACT);
-    call->prompts = mem_zalloc(1, sizeof *call->prompts);
-    if (!call->params.messages || !call->prompts)
-        rc = err_set(err, COHORT_E_MEMORY, NULL, "no memory for the messages");
-    if (!rc) {
-        call->prompts_n = 1;
-        call->prompts[0].text_len = text_bytes(chat);
-    }
+    rc = params_chat(call, chat, err);
     json_decref(chat);
     return rc;
 }

@@ -45,12 +45,6 @@ static const struct known_field chat_fields[] = {
     {"suffix", FIELD_REFUSED, "\"\""},
 };
 
-static size_t messages_bytes(const json_t *messages) {
-    size_t sum = 0;
-    for (size_t i = 0; i < json_array_size(messages); i++) sum += params_message_bytes(json_array_get(messages, i));
-    return sum;
-}
-
 static size_t chat_text_bytes(const struct glance *glance) { return glance->messages; }
 
 /* ---- messages ---- */
@@ -164,13 +158,8 @@ static int chat_parse(struct call *call, const json_t *body, cohort_error *err) 
     if (!rc) rc = check_messages(messages, err);
     if (!rc) rc = read_ending(&call->params, body, messages, err);
     if (rc) return rc;
-    call->params.messages = json_dumps(messages, JSON_COMPACT);
-    call->prompts = mem_zalloc(1, sizeof *call->prompts);
-    if (!call->params.messages || !call->prompts)
-        return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the messages");
-    call->prompts_n = 1;
-    call->prompts[0].text_len = messages_bytes(messages);
-    return openai_settle(call, err);
+    rc = params_chat(call, messages, err);
+    return rc ? rc : openai_settle(call, err);
 }
 
 /* ---- log-probabilities ---- */

@@ -192,8 +192,6 @@ static const struct known_field common_fields[] = {
     {"max_completion_tokens", FIELD_READ, NULL},
     {"n_predict", FIELD_READ, NULL},
     {"stop", FIELD_READ, NULL},
-    {"stop_token_ids", FIELD_READ, NULL},
-    {"include_stop_str_in_output", FIELD_READ, NULL},
     {"stream", FIELD_READ, NULL},
     {"stream_options", FIELD_READ, NULL},
     {"n", FIELD_READ, NULL},
@@ -202,14 +200,7 @@ static const struct known_field common_fields[] = {
     {"post_sampling_probs", FIELD_READ, NULL},
     {"return_token_ids", FIELD_READ, NULL},
     {"return_tokens", FIELD_READ, NULL},
-    {"timeout_ms", FIELD_READ, NULL},
-    {"t_max_predict_ms", FIELD_READ, NULL},
-    {"priority", FIELD_READ, NULL},
     {"store", FIELD_READ, NULL},
-    {"cache_prompt", FIELD_READ, NULL},
-    {"cache_salt", FIELD_READ, NULL},
-    {"cache_session_id", FIELD_READ, NULL},
-    {"id_slot", FIELD_READ, NULL},
     {"prompt_cache_key", FIELD_NEUTRAL, "\"\""},
     {"prompt_cache_retention", FIELD_NEUTRAL, "\"\""},
     {"prompt_cache_options", FIELD_NEUTRAL, "{}"},
@@ -247,6 +238,7 @@ int openai_check_known(struct call *call, const json_t *body, const struct known
     const struct known_list lists[] = {/* what the endpoint says of a field goes before what is common */
                                        {fields, n},
                                        {common_fields, sizeof common_fields / sizeof common_fields[0]},
+                                       params_known,
                                        sampling_known};
     int rc = fields_known(body, lists, sizeof lists / sizeof lists[0], unknown, sizeof unknown, err);
     reply_unknown(call->sink.http, unknown);

@@ -106,6 +106,26 @@ static int read_stream(struct params *p, const json_t *body, cohort_error *err) 
     return rc;
 }
 
+static const struct known_field common_names[] = {
+    {"stop_token_ids", FIELD_READ, NULL}, {"include_stop_str_in_output", FIELD_READ, NULL},
+    {"timeout_ms", FIELD_READ, NULL},     {"t_max_predict_ms", FIELD_READ, NULL},
+    {"priority", FIELD_READ, NULL},       {"cache_prompt", FIELD_READ, NULL},
+    {"cache_salt", FIELD_READ, NULL},     {"cache_session_id", FIELD_READ, NULL},
+    {"id_slot", FIELD_READ, NULL},
+};
+const struct known_list params_known = {common_names, sizeof common_names / sizeof common_names[0]};
+
+int params_chat(struct call *call, const json_t *chat, cohort_error *err) {
+    call->params.messages = json_dumps(chat, JSON_COMPACT);
+    call->prompts = mem_zalloc(1, sizeof *call->prompts);
+    if (!call->params.messages || !call->prompts)
+        return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the messages");
+    call->prompts_n = 1;
+    for (size_t i = 0; i < json_array_size(chat); i++)
+        call->prompts[0].text_len += params_message_bytes(json_array_get(chat, i));
+    return 0;
+}
+
 int params_common(struct call *call, const json_t *body, cohort_error *err) {
     struct params *p = &call->params;
     p->max_tokens = UINT32_MAX;

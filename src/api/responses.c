@@ -64,15 +64,6 @@ static const struct known_field responses_fields[] = {
     {"moderation", FIELD_REFUSED, NULL},
     /* of the other endpoints, by the same names */
     {"stop", FIELD_READ, NULL},
-    {"stop_token_ids", FIELD_READ, NULL},
-    {"include_stop_str_in_output", FIELD_READ, NULL},
-    {"timeout_ms", FIELD_READ, NULL},
-    {"t_max_predict_ms", FIELD_READ, NULL},
-    {"priority", FIELD_READ, NULL},
-    {"cache_prompt", FIELD_READ, NULL},
-    {"cache_salt", FIELD_READ, NULL},
-    {"cache_session_id", FIELD_READ, NULL},
-    {"id_slot", FIELD_READ, NULL},
     /* which have other names here, or one value */
     {"n", FIELD_REFUSED, "1"},
     {"max_tokens", FIELD_REFUSED, NULL},
@@ -81,7 +72,7 @@ static const struct known_field responses_fields[] = {
 
 int responses_check_known(struct evhttp_request *http, const json_t *body, cohort_error *err) {
     char unknown[512];
-    const struct known_list lists[] = {{responses_fields, COUNT(responses_fields)}, sampling_known};
+    const struct known_list lists[] = {{responses_fields, COUNT(responses_fields)}, params_known, sampling_known};
     int rc = fields_known(body, lists, COUNT(lists), unknown, sizeof unknown, err);
     reply_unknown(http, unknown);
     return rc;
@@ -228,12 +219,7 @@ static int read_chat(struct call *call, const json_t *body, cohort_error *err) {
     json_t *chat;
     int rc = responses_chat(body, &chat, err);
     if (rc) return rc;
-    call->params.messages = json_dumps(chat, JSON_COMPACT);
-    call->prompts = mem_zalloc(1, sizeof *call->prompts);
-    if (!call->params.messages || !call->prompts) rc = err_set(err, COHORT_E_MEMORY, NULL, "no memory for the input");
-    for (size_t i = 0; i < json_array_size(chat) && !rc; i++)
-        call->prompts[0].text_len += params_message_bytes(json_array_get(chat, i));
-    call->prompts_n = !rc;
+    rc = params_chat(call, chat, err);
     json_decref(chat);
     return rc;
 }
