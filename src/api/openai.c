@@ -245,23 +245,6 @@ int openai_check_known(struct call *call, const json_t *body, const struct known
     return rc;
 }
 
-/* Sixteen pairs of strings at most, as published. */
-static int check_metadata(const json_t *body, cohort_error *err) {
-    const json_t *metadata = field_present(body, "metadata");
-    const char *name;
-    json_t *value;
-    if (!metadata) return 0;
-    if (json_object_size(metadata) > 16)
-        return err_set(err, COHORT_E_ARGUMENT, "metadata", "metadata has %zu entries, at most 16 are allowed",
-                       json_object_size(metadata));
-    json_object_foreach((json_t *)metadata, name, value) {
-        if (!json_is_string(value) || strlen(name) > 64 || json_string_length(value) > 512)
-            return err_set(err, COHORT_E_ARGUMENT, "metadata",
-                           "metadata must have strings of at most 512 bytes, with names of at most 64");
-    }
-    return 0;
-}
-
 static int read_stream_options(const json_t *body, struct openai *own, cohort_error *err) {
     const json_t *options = field_present(body, "stream_options");
     int obfuscation = 0;
@@ -287,7 +270,7 @@ int openai_parse(struct call *call, const json_t *body, const struct known_field
     int64_t prompt_top = -1;
     int rc = openai_check_known(call, body, fields, n, err);
     if (!rc) rc = params_common(call, body, err);
-    if (!rc) rc = check_metadata(body, err);
+    if (!rc) rc = params_metadata(body, err);
     if (!rc) rc = read_stream_options(body, own, err);
     if (!rc) rc = field_integer(body, "prompt_logprobs", 0, COHORT_TOP_LOGPROBS_MAX, &prompt_top, err);
     if (!rc) rc = field_bool(body, "post_sampling_probs", &p->post_sampling, err);

@@ -115,6 +115,27 @@ static const struct known_field common_names[] = {
 };
 const struct known_list params_known = {common_names, sizeof common_names / sizeof common_names[0]};
 
+enum { METADATA_MAX = 16, METADATA_NAME_MAX = 64, METADATA_VALUE_MAX = 512 }; /* pairs; bytes */
+
+int params_metadata(const json_t *body, cohort_error *err) {
+    const json_t *metadata = field_present(body, "metadata");
+    const char *name;
+    json_t *value;
+    if (!metadata) return 0;
+    if (!json_is_object(metadata) || json_object_size(metadata) > METADATA_MAX)
+        return err_set(err, COHORT_E_ARGUMENT, "metadata", "metadata must be an object of at most %d strings",
+                       METADATA_MAX);
+    json_object_foreach((json_t *)metadata, name, value) {
+        if (strlen(name) <= METADATA_NAME_MAX && json_is_string(value) &&
+            json_string_length(value) <= METADATA_VALUE_MAX)
+            continue;
+        return err_set(err, COHORT_E_ARGUMENT, "metadata",
+                       "metadata must have names of at most %d bytes and strings of at most %d", METADATA_NAME_MAX,
+                       METADATA_VALUE_MAX);
+    }
+    return 0;
+}
+
 int params_chat(struct call *call, const json_t *chat, cohort_error *err) {
     call->params.messages = json_dumps(chat, JSON_COMPACT);
     call->prompts = mem_zalloc(1, sizeof *call->prompts);

@@ -16,6 +16,8 @@ int params_common(struct call *call, const json_t *body, cohort_error *err);
 /* Bytes of text that a chat's message brings at least: templates may drop white space around it. What is no message
  * brings none. */
 size_t params_message_bytes(const json_t *message);
+/* OpenAI's metadata: nothing, or sixteen pairs of strings at most, as published. */
+int params_metadata(const json_t *body, cohort_error *err);
 /* The chat (an array of OpenAI's messages) as the call's one prompt. */
 int params_chat(struct call *call, const json_t *chat, cohort_error *err);
 /* An array of token ids, each inside the vocabulary, into mem_alloc'ed *out; `field` for messages. */

@@ -23,7 +23,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-enum { METADATA_MAX = 16, METADATA_NAME_MAX = 64, METADATA_VALUE_MAX = 512, ID_MAX = 63 };
+enum { ID_MAX = 63, NAME_MAX_BYTES = 512 };
 
 /* What a call keeps of its body, and how far its stream is. */
 struct response {
@@ -126,30 +126,11 @@ static int check_tier(const json_t *body, cohort_error *err) {
 }
 
 /* What is repeated in the object has a bound. */
-static int check_metadata(const json_t *body, cohort_error *err) {
-    const json_t *metadata = field_present(body, "metadata");
-    const char *name;
-    json_t *value;
-    if (!metadata) return 0;
-    if (!json_is_object(metadata) || json_object_size(metadata) > METADATA_MAX)
-        return err_set(err, COHORT_E_ARGUMENT, "metadata", "metadata must be an object of at most %d strings",
-                       METADATA_MAX);
-    json_object_foreach((json_t *)metadata, name, value) {
-        if (strlen(name) <= METADATA_NAME_MAX && json_is_string(value) &&
-            json_string_length(value) <= METADATA_VALUE_MAX)
-            continue;
-        return err_set(err, COHORT_E_ARGUMENT, "metadata",
-                       "metadata must have names of at most %d bytes and strings of at most %d", METADATA_NAME_MAX,
-                       METADATA_VALUE_MAX);
-    }
-    return 0;
-}
-
 static int check_names(const json_t *body, cohort_error *err) {
     static const char *const names[] = {"user", "safety_identifier", "prompt_cache_key", "previous_response_id"};
     cohort_span value;
     int rc = 0;
-    for (size_t i = 0; i < COUNT(names) && !rc; i++) rc = field_string(body, names[i], METADATA_VALUE_MAX, &value, err);
+    for (size_t i = 0; i < COUNT(names) && !rc; i++) rc = field_string(body, names[i], NAME_MAX_BYTES, &value, err);
     return rc;
 }
 
@@ -160,7 +141,7 @@ int responses_check_neutral(const json_t *body, cohort_error *err) {
     if (!rc) rc = check_reasoning(body, err);
     if (!rc) rc = check_tool_choice(body, err);
     if (!rc) rc = check_tier(body, err);
-    if (!rc) rc = check_metadata(body, err);
+    if (!rc) rc = params_metadata(body, err);
     if (!rc) rc = check_names(body, err);
     if (!rc) rc = field_bool(body, "parallel_tool_calls", &parallel, err);
     return rc ? rc : field_integer(body, "max_tool_calls", 1, INT32_MAX, &calls, err);
