@@ -75,10 +75,14 @@ typedef void (*cohort_progress_fn)(void *user, const char *stage, double fractio
 
 typedef struct cohort_model_options {
     size_t size;
-    const char *cpu;             /* "ref", "avx2", "avxvnni", "avx512", "neon"; NULL: the best this machine runs */
-    int threads;                 /* compute threads; 0: what affinity and cgroup quota allow */
-    int vocab_only;              /* tokenizer and metadata only: an engine cannot be opened on it */
-    cohort_progress_fn progress; /* of the packing; both must live as long as the model */
+    const char *cpu;              /* "ref", "avx2", "avxvnni", "avx512", "neon"; NULL: the best this machine runs */
+    int threads;                  /* compute threads; 0: what affinity and cgroup quota allow */
+    int vocab_only;               /* tokenizer and metadata only: an engine cannot be opened on it */
+    const char *chat_template;    /* copied; instead of the file's own; NULL: that, or a built-in one */
+    uint32_t grammar_ms;          /* limits of compiling: processor time, */
+    uint64_t grammar_bytes;       /* and memory; */
+    uint64_t grammar_cache_bytes; /* and of what is kept */
+    cohort_progress_fn progress;  /* of the packing; both must live as long as the model */
     void *progress_user;
 } cohort_model_options;
 
@@ -116,8 +120,10 @@ typedef struct cohort_model_info {
     int add_bos;            /* plain text prompts get the begin token in front */
     /* Markers for filling in between a prefix and a suffix, and between files; -1: none. */
     int32_t fim_prefix, fim_suffix, fim_middle, fim_pad, fim_repository, fim_file;
-    const char *chat_template; /* the file's own, in its language; "": none. What cohort_chat_render follows is its own
-                                  knowledge of the model's turns */
+    const char *chat_template; /* what chats are rendered by: the file's own, or a built-in one for its markers */
+    int chat_template_built_in;
+    const char *chat_format;        /* name of the description that answers of this template are read by */
+    int chat_tools, chat_reasoning; /* the template itself tells of tools; its answers may hold reasoning */
 } cohort_model_info;
 
 COHORT_API void cohort_model_get_info(const cohort_model *model, cohort_model_info *out);
@@ -139,14 +145,40 @@ COHORT_API int cohort_detokenize(const cohort_model *model, const int32_t *ids, 
                                  size_t *len, cohort_error *err);
 /* One token's own bytes, in the model's memory. E_ARGUMENT for an id outside the vocabulary. */
 COHORT_API int cohort_token_piece(const cohort_model *model, int32_t id, const char **bytes, size_t *len);
-/* Turns a chat (a JSON array of {"role","content"} objects, as in the OpenAI API) into ids, with the markers of the
- * model's turn template; contents are read as plain text, never as markers. `add_generation`: open the assistant's
- * turn; COHORT_CHAT_CONTINUE: the last message is an assistant's, and its turn stays open behind it, with the white
- * space that it ends with. Errors name the field ("messages[2].role"). *out freed with cohort_free. */
-enum { COHORT_CHAT_CONTINUE = 2 };
-COHORT_API int cohort_chat_render(const cohort_model *model, const char *messages_json, size_t len, int add_generation,
-                                  int32_t **out, size_t *n, cohort_error *err);
+/* ---- Constrained output: a grammar that an answer must follow ---- */
+typedef enum cohort_grammar_kind {
+    COHORT_GRAMMAR_NONE,
+    COHORT_GRAMMAR_JSON,        /* any JSON object; no text */
+    COHORT_GRAMMAR_JSON_SCHEMA, /* a JSON schema */
+    COHORT_GRAMMAR_REGEX,       /* the whole answer matches it */
+    COHORT_GRAMMAR_EBNF,        /* GBNF's notation; begins with the rule "root" */
+    COHORT_GRAMMAR_TAGS /* a structural tag (docs/GRAMMARS.md): text, tags, schemas, tokens in sequence or choice */
+} cohort_grammar_kind;
+enum {
+    COHORT_GRAMMAR_BYTES_MAX = 1 << 20,        /* of its text */
+    COHORT_GRAMMAR_MS_DEFAULT = 700,           /* processor time to compile one */
+    COHORT_GRAMMAR_MEMORY_DEFAULT = 256 << 20, /* bytes that one may take, compiled or meanwhile */
+    COHORT_GRAMMAR_CACHE_DEFAULT = 512 << 20,  /* bytes of compiled ones that are kept for the next request */
+    COHORT_GRAMMAR_SPACE_MAX = 64
+};
+typedef struct cohort_grammar_source {
+    cohort_grammar_kind kind;
+    const char *text;
+    size_t len;
+    int32_t space; /* white space in JSON: 0: as it is usually written (", " and ": "); n: up to so many characters
+                      wherever JSON allows some. At most COHORT_GRAMMAR_SPACE_MAX */
+} cohort_grammar_source;
+/* Compiled for a model's vocabulary. Immutable, counted: it lives while its maker, a request or the model's cache has
+ * it, and must be let go of before the model is closed. */
+typedef struct cohort_grammar cohort_grammar;
+/* Compiles, or finds it among those compiled before. Takes up to the model's limits of time and memory: not for a
+ * thread that must not wait. E_ARGUMENT: the grammar is not one, with the reason, field "grammar"; E_LIMIT: too large;
+ * E_UNSUPPORTED: something in it that cannot be held. Never a grammar that holds less than what was asked for. */
+COHORT_API int cohort_grammar_compile(const cohort_model *model, const cohort_grammar_source *source,
+                                      cohort_grammar **out, cohort_error *err);
+COHORT_API void cohort_grammar_release(cohort_grammar *grammar); /* NULL is allowed */
 
+/* ---- Chats: messages to ids, and answers to text, reasoning and calls ---- */
 enum cohort_role { COHORT_ROLE_SYSTEM, COHORT_ROLE_USER, COHORT_ROLE_ASSISTANT, COHORT_ROLE_TOOL };
 /* Where a message's turn ends: `end` of the ids lie wholly before that. A chat that begins with the same messages has
  * the same ids up to there, but for the rare word that the two sides of an end make together. */
@@ -154,12 +186,90 @@ typedef struct cohort_turn {
     int role;
     uint32_t end;
 } cohort_turn;
-/* The same, with the turns' ends: places for a request's snapshot_at. *turns: *turns_n of them in the messages' order,
- * no end before the last one's, freed with cohort_free. A system text that the template puts into the next user's turn
- * ends where that user's own text begins. */
-COHORT_API int cohort_chat_render_turns(const cohort_model *model, const char *messages_json, size_t len,
-                                        int add_generation, int32_t **out, size_t *n, cohort_turn **turns,
-                                        size_t *turns_n, cohort_error *err);
+
+typedef enum cohort_tool_choice {
+    COHORT_TOOLS_AUTO,     /* text, or calls */
+    COHORT_TOOLS_NONE,     /* no calls */
+    COHORT_TOOLS_REQUIRED, /* one call at least */
+    COHORT_TOOLS_NAMED     /* a call of the tool `tool_name` */
+} cohort_tool_choice;
+typedef enum cohort_reasoning { COHORT_REASONING_DEFAULT, COHORT_REASONING_OFF, COHORT_REASONING_ON } cohort_reasoning;
+enum { COHORT_CHAT_CONTINUE = 2, COHORT_CHAT_TOOLS_MAX = 512 };
+
+/* All JSON is in the shapes of the OpenAI API, and checked. */
+typedef struct cohort_chat {
+    size_t size;
+    const char *messages; /* array of {"role","content",...}; an assistant's may have "tool_calls" and
+                             "reasoning_content", a tool's has "tool_call_id" */
+    size_t messages_n;
+    const char *tools; /* array of {"type":"function","function":{...}}; NULL: none */
+    size_t tools_n;
+    const char *variables; /* object: more of the template's variables; NULL: none */
+    size_t variables_n;
+    const char *chat_template; /* instead of the model's own; NULL: the model's */
+    size_t chat_template_n;
+    int ending;    /* 0: behind the last turn; 1: the assistant's turn is opened; COHORT_CHAT_CONTINUE: the last message
+                      is an assistant's, and its turn stays open behind it, with the white space that it ends with */
+    int64_t now_s; /* Unix time that templates are told; part of the request */
+    cohort_reasoning reasoning;
+    const char *effort; /* "low", "medium", "high", ...; NULL: the template's own */
+    cohort_tool_choice tool_choice;
+    const char *tool_name;           /* NAMED */
+    const char **tool_names_allowed; /* only these may be called; NULL: all */
+    size_t tool_names_allowed_n;
+    int parallel_calls;           /* 1: more than one call may come */
+    int strict;                   /* 1: arguments follow their schemas also where a tool does not say "strict" */
+    cohort_grammar_source answer; /* what the text of the answer must follow; kind NONE: anything */
+} cohort_chat;
+COHORT_API void cohort_chat_defaults(cohort_chat *chat); /* ending 1, parallel_calls 1, strict 1 */
+
+/* A rendered chat: its ids, and how its answer is to be read. Owned by who rendered it; immutable. */
+typedef struct cohort_prompt cohort_prompt;
+typedef struct cohort_prompt_info { /* all of it lives as long as the prompt */
+    const int32_t *ids;
+    size_t n;
+    const cohort_turn *turns; /* one for each message, no end before the last one's: places for snapshot_at */
+    size_t turns_n;
+    const char *text; /* as the template wrote it, markers and all */
+    size_t text_n;
+    cohort_grammar_source grammar; /* what the whole answer must follow, markers and reasoning, too: to be compiled.
+                                      Kind NONE: nothing */
+    int reads; /* 1: answers may hold markers: the request needs `show_special` and a reader. 0: they are plain text */
+    int reasons;                  /* 1: the answer begins within reasoning, or may begin with it */
+    const int32_t *reasoning_end; /* the ids that close reasoning: for the request's budget; NULL: it has none */
+    size_t reasoning_end_n;
+    const char *format; /* name of the description that answers are read by; "": plain text */
+} cohort_prompt_info;
+/* Renders with the model's template: its markers mean tokens; what messages, tools and variables bring is plain text,
+ * whatever it spells. Errors are E_ARGUMENT (or E_UNSUPPORTED, E_LIMIT) with the field ("messages[2].role", "tools[0]")
+ * and, when the template refuses, its own words. */
+COHORT_API int cohort_prompt_render(const cohort_model *model, const cohort_chat *chat, cohort_prompt **out,
+                                    cohort_error *err);
+COHORT_API void cohort_prompt_get(const cohort_prompt *prompt, cohort_prompt_info *out);
+COHORT_API void cohort_prompt_free(cohort_prompt *prompt); /* NULL is allowed */
+
+/* Reads an answer, piece by piece. The parts are the same however the text is cut into pieces, and so are their joined
+ * bytes. Independent of the prompt once opened; one thread at a time. */
+typedef struct cohort_reader cohort_reader;
+typedef enum cohort_part_type {
+    COHORT_PART_TEXT = 1,  /* bytes of the answer's text */
+    COHORT_PART_REASONING, /* bytes of its reasoning */
+    COHORT_PART_CALL,      /* a call begins: bytes are the tool's whole name; `call` counts from 0 */
+    COHORT_PART_ARGUMENTS, /* bytes of call `call`'s arguments: joined they are one JSON object */
+    COHORT_PART_CALL_END   /* the call is whole. A call without it was cut off */
+} cohort_part_type;
+typedef struct cohort_part {
+    cohort_part_type type;
+    uint32_t call;
+    const char *bytes; /* until the next call with this reader */
+    size_t len;
+} cohort_part;
+COHORT_API int cohort_reader_open(const cohort_prompt *prompt, cohort_reader **out, cohort_error *err);
+/* Takes the next piece, as TOKEN and FINISH events bring it; `last`: there is no more, and what was held back to see
+ * whether it is a marker comes out as what it is. Then cohort_reader_next until E_AGAIN. */
+COHORT_API int cohort_reader_feed(cohort_reader *reader, const char *text, size_t len, int last, cohort_error *err);
+COHORT_API int cohort_reader_next(cohort_reader *reader, cohort_part *out);
+COHORT_API void cohort_reader_close(cohort_reader *reader); /* NULL is allowed */
 
 /* ---- Engine: one running batch ---- */
 
@@ -338,6 +448,14 @@ typedef struct cohort_request {
     size_t stops_n;
     const int32_t *stop_ids; /* copied; end the row like the end token does */
     size_t stop_ids_n;
+    /* What the answer must follow; taken hold of by the request. Where it leaves only one text, that comes without
+     * being drawn; when it is at its end the row ends with STOP. */
+    const cohort_grammar *grammar;
+    /* Reasoning: if these ids have not come among the first `reasoning_budget` tokens, they come there. */
+    const int32_t *reasoning_end; /* copied; at most COHORT_STOP_IDS_MAX; NULL: no budget */
+    size_t reasoning_end_n;
+    uint32_t reasoning_budget;
+    int show_special; /* 1: the text of control tokens is part of the answer's text */
     int ignore_eos;
     int include_stop;    /* 1: the stop string that ended it is part of the text */
     uint32_t min_tokens; /* before so many neither end tokens nor stop ids are drawn, and no stop string ends it */
@@ -421,6 +539,8 @@ typedef struct cohort_stats {
     uint32_t prompt_tokens;
     uint32_t cached_tokens;
     uint32_t generated_tokens;                                /* the end token counts */
+    uint32_t forced_tokens;                                   /* of these: filled in, not drawn */
+    uint32_t reasoning_tokens;                                /* up to reasoning_end, if the request has it */
     uint64_t queue_us, prefill_us, decode_us, first_token_us; /* first_token_us: since submit */
     uint64_t seed;                                            /* the one used */
     uint32_t preemptions;                                     /* times that its state was given up and read again */
@@ -541,6 +661,10 @@ typedef struct cohort_metrics {
     uint64_t disk_written, disk_restored, disk_evictions, disk_failures; /* blocks */
     uint64_t disk_restores;    /* requests that went on from what was on the disk */
     uint64_t requests_resumed; /* continuations */
+    uint64_t forced_tokens;
+    uint64_t grammar_masks, grammar_mask_us; /* made, and the time that it took */
+    /* compiling: asked for, found ready, refused; what is kept (gauges) */
+    uint64_t grammar_lookups, grammar_hits, grammar_refused, grammar_cached, grammar_cached_bytes;
 } cohort_metrics;
 
 COHORT_API void cohort_metrics_get(cohort_engine *engine, cohort_metrics *out);

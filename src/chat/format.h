@@ -1,0 +1,64 @@
+/* How a family of models writes reasoning and tool calls: declarative descriptions, one for each way of writing, and
+ * which of them a template uses, found by what the template itself writes for probes. No code is particular to a model.
+ * Immutable; any thread. */
+#ifndef CHAT_FORMAT_H
+#define CHAT_FORMAT_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+#include "cohort/cohort.h"
+#include "text/tokenizer.h"
+
+struct chat_format;
+
+/* Renders a chat (JSON of messages, of tools or NULL, of variables or NULL) by the template in question into
+ * mem_alloc'ed *text; 0, or a code where the template refuses. */
+typedef int (*chat_probe_fn)(void *user, const char *messages, const char *tools, const char *variables, int generation,
+                             char **text, size_t *len);
+
+/* What a template can do, and how its answers are read. Never NULL: a template that knows no tools has the plain
+ * format, with calls in the house's own notation (which render.c then explains to the model in a system message). */
+struct chat_abilities {
+    const struct chat_format *format;
+    uint8_t tools;            /* the template itself tells the model of tools */
+    uint8_t tool_turns;       /* and has turns for what tools answer */
+    uint8_t system;           /* has system turns */
+    uint8_t reasoning;        /* answers may hold reasoning */
+    uint8_t typed_content;    /* contents must be lists of parts */
+    uint8_t object_arguments; /* a call's arguments must be an object, not a string of JSON */
+};
+int chat_format_find(const char *template_text, size_t len, chat_probe_fn probe, void *user, struct chat_abilities *out,
+                     cohort_error *err);
+const char *chat_format_name(const struct chat_format *f);
+/* The instructions for a model whose template knows no tools: text for a system message, mem_alloc'ed. */
+int chat_format_explain(const struct chat_format *f, const char *tools_json, size_t len, char **text, size_t *n,
+                        cohort_error *err);
+
+/* What a request wants of the answer, checked: chat->tools and the like. `prompt`: the rendered text, whose end says
+ * whether reasoning is open. */
+struct chat_wants {
+    const cohort_chat *chat;
+    const struct tokenizer *tokenizer; /* markers that are control tokens are named as tokens */
+    const char *prompt;
+    size_t prompt_n;
+};
+/* constrain.c. The grammar that an answer must follow, of kind TAGS or NONE; its text is mem_alloc'ed. E_UNSUPPORTED:
+ * the format cannot hold it. */
+int chat_constrain(const struct chat_format *f, const struct chat_wants *w, cohort_grammar_source *out,
+                   cohort_error *err);
+/* The text that closes reasoning; "" if there is none. */
+const char *chat_format_reasoning_end(const struct chat_format *f);
+/* 1: reasoning is open at the end of the prompt, or may come first in the answer. */
+int chat_format_reasons(const struct chat_format *f, const struct chat_wants *w);
+
+/* reader.c: what cohort_reader_... do. */
+struct chat_reader;
+/* `calls`: calls are looked for (there are tools, and the choice is not NONE). */
+int chat_reader_make(const struct chat_format *f, const struct chat_wants *w, struct chat_reader **out,
+                     cohort_error *err);
+int chat_reader_feed(struct chat_reader *r, const char *text, size_t len, int last);
+int chat_reader_next(struct chat_reader *r, cohort_part *out); /* 0 or COHORT_E_AGAIN */
+void chat_reader_free(struct chat_reader *r);
+
+#endif
