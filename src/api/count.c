@@ -1,6 +1,7 @@
 /* Counting a chat's tokens, for the endpoints that tell no more of it (routes.h). */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "api/routes.h"
 #include "api/tokens.h"
@@ -18,11 +19,21 @@ struct count {
 
 static void work(struct task *task) {
     struct count *count = (struct count *)task;
-    int32_t *ids = NULL;
-    int rc = cohort_chat_render(count->model, count->messages, strlen(count->messages),
-                                count->go_on ? COHORT_CHAT_CONTINUE : 1, &ids, &count->n, &task->error);
+    cohort_prompt *prompt = NULL;
+    cohort_prompt_info info;
+    cohort_chat chat;
+    cohort_chat_defaults(&chat);
+    chat.messages = count->messages;
+    chat.messages_n = strlen(count->messages);
+    chat.ending = count->go_on ? COHORT_CHAT_CONTINUE : 1;
+    chat.now_s = (int64_t)time(NULL);
+    int rc = cohort_prompt_render(count->model, &chat, &prompt, &task->error);
     if (rc && !task->error.code) task->error.code = rc;
-    cohort_free(ids);
+    if (!rc) {
+        cohort_prompt_get(prompt, &info);
+        count->n = info.n;
+    }
+    cohort_prompt_free(prompt);
 }
 
 static void answer(struct task *task) {

@@ -24,6 +24,7 @@
 #include <event2/buffer.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "api/llama.h"
 #include "api/params.h"
@@ -62,16 +63,28 @@ struct tokens {
 
 /* ---- the helper's part ---- */
 
+static int render(const struct tokens *t, cohort_prompt **prompt, cohort_prompt_info *info, cohort_error *err) {
+    cohort_chat chat;
+    char *messages = json_dumps(t->messages, JSON_COMPACT);
+    if (!messages) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the messages");
+    cohort_chat_defaults(&chat);
+    chat.messages = messages;
+    chat.messages_n = strlen(messages);
+    chat.ending = t->generation;
+    chat.now_s = (int64_t)time(NULL);
+    int rc = cohort_prompt_render(t->model, &chat, prompt, err);
+    if (!rc) cohort_prompt_get(*prompt, info);
+    free(messages);
+    return rc;
+}
+
 static int make_ids(struct tokens *t, struct buf *ids, cohort_error *err) {
     if (t->messages) {
-        char *chat = json_dumps(t->messages, JSON_COMPACT);
-        int32_t *list = NULL;
-        size_t n = 0;
-        int rc = chat ? cohort_chat_render(t->model, chat, strlen(chat), t->generation, &list, &n, err)
-                      : err_set(err, COHORT_E_MEMORY, NULL, "no memory for the messages");
-        if (!rc) rc = buf_add(ids, list, n * sizeof *list);
-        cohort_free(list);
-        free(chat);
+        cohort_prompt *prompt = NULL;
+        cohort_prompt_info info;
+        int rc = render(t, &prompt, &info, err);
+        if (!rc) rc = buf_add(ids, info.ids, info.n * sizeof *info.ids);
+        cohort_prompt_free(prompt);
         return rc;
     }
     if (json_is_string(t->text))

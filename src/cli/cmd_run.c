@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -17,13 +18,18 @@ static int read_prompt(const struct cli_options *options, char **text, size_t *l
 }
 
 /* The prompt as the one user message of a chat. */
-static int render_chat(const cohort_model *model, const char *text, size_t len, int32_t **ids, size_t *n,
+static int render_chat(const cohort_model *model, const char *text, size_t len, cohort_prompt **prompt,
                        cohort_error *error) {
+    cohort_chat chat;
     struct buf json = {0};
     int rc = buf_adds(&json, "[{\"role\":\"user\",\"content\":");
     if (!rc) rc = buf_json_string(&json, text, len);
     if (!rc) rc = buf_adds(&json, "}]");
-    if (!rc) rc = cohort_chat_render(model, json.data, json.len, 1, ids, n, error);
+    cohort_chat_defaults(&chat);
+    chat.messages = json.data;
+    chat.messages_n = json.len;
+    chat.now_s = (int64_t)time(NULL);
+    if (!rc) rc = cohort_prompt_render(model, &chat, prompt, error);
     buf_free(&json);
     return rc;
 }
@@ -65,24 +71,37 @@ static int run_prompt(const struct cli_options *options, cohort_engine *engine, 
     return rc;
 }
 
+static int run_text(const struct cli_options *options, const cohort_model *model, cohort_engine *engine,
+                    const char *text, size_t len) {
+    int32_t *ids = NULL;
+    size_t n = 0;
+    cohort_prompt *prompt = NULL;
+    cohort_prompt_info info = {0};
+    cohort_error error = {0};
+    int rc;
+    if (options->chat) {
+        rc = render_chat(model, text, len, &prompt, &error);
+        if (!rc) cohort_prompt_get(prompt, &info);
+    } else {
+        rc = cohort_tokenize(model, text, len, COHORT_TOKENIZE_BOS, &ids, &n, &error);
+    }
+    rc = rc ? cli_fail(&error) : run_prompt(options, engine, prompt ? info.ids : ids, prompt ? info.n : n);
+    cohort_prompt_free(prompt);
+    cohort_free(ids);
+    return rc;
+}
+
 int cmd_run(const struct cli_options *options) {
     char *text = NULL;
-    size_t len = 0, n = 0;
-    int32_t *ids = NULL;
+    size_t len = 0;
     cohort_model *model = NULL;
     cohort_engine *engine = NULL;
-    cohort_error error = {0};
     struct cli_options one = *options;
     one.rows = 1; /* state for one row only */
     int rc = read_prompt(options, &text, &len);
     if (!rc) rc = cli_open_model(options, 0, &model);
     if (!rc) rc = cli_open_engine(&one, model, NULL, &engine);
-    if (!rc) {
-        int code = options->chat ? render_chat(model, text, len, &ids, &n, &error)
-                                 : cohort_tokenize(model, text, len, COHORT_TOKENIZE_BOS, &ids, &n, &error);
-        rc = code ? cli_fail(&error) : run_prompt(options, engine, ids, n);
-    }
-    cohort_free(ids);
+    if (!rc) rc = run_text(options, model, engine, text, len);
     free(text);
     cohort_engine_close(engine, 0);
     cohort_model_close(model);

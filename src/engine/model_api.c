@@ -7,7 +7,6 @@
 #include "base/utf8.h"
 #include "engine/internal.h"
 #include "model/spec.h"
-#include "text/chat.h"
 
 _Static_assert((int)COHORT_TOKENIZE_SPECIAL == (int)TOKENIZER_SPECIAL && (int)COHORT_TOKENIZE_BOS == (int)TOKENIZER_BOS,
                "the flags are the same");
@@ -182,18 +181,4 @@ int cohort_token_piece(const cohort_model *m, int32_t id, const char **bytes, si
     if (check_id(m, id, 0, NULL)) return COHORT_E_ARGUMENT;
     tokenizer_piece(m->tokenizer, id, 1, bytes, len);
     return COHORT_OK;
-}
-
-int cohort_chat_render(const cohort_model *m, const char *messages_json, size_t len, int add_generation, int32_t **out,
-                       size_t *n, cohort_error *err) {
-    cohort_turn *turns;
-    size_t turns_n;
-    int code = cohort_chat_render_turns(m, messages_json, len, add_generation, out, n, &turns, &turns_n, err);
-    mem_free(turns);
-    return code;
-}
-
-int cohort_chat_render_turns(const cohort_model *m, const char *messages_json, size_t len, int add_generation,
-                             int32_t **out, size_t *n, cohort_turn **turns, size_t *turns_n, cohort_error *err) {
-    return chat_render(m->tokenizer, messages_json, len, add_generation, out, n, turns, turns_n, err);
 }

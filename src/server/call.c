@@ -39,6 +39,8 @@ static void forget_body(struct call *call) {
         mem_free(prompt->ids);
         prompt->ids = NULL;
     }
+    cohort_prompt_free(call->chat);
+    call->chat = NULL;
     free(call->params.messages);
     call->params.messages = NULL;
     call->params.stops_n = call->params.dry_breakers_n = 0; /* they lie in the body */
@@ -235,13 +237,22 @@ void call_cancel(struct call *call) {
 
 static int chat_ids(struct call *call, struct prompt *prompt, cohort_error *err) {
     const struct params *p = &call->params;
-    cohort_turn *turns;
-    size_t turns_n;
-    int rc = cohort_chat_render_turns(call->server->model, p->messages, strlen(p->messages), p->ending, &prompt->ids,
-                                      &prompt->ids_n, &turns, &turns_n, err);
-    if (!rc) cache_borders(turns, turns_n, prompt->ids_n, &call->params.cache);
-    cohort_free(turns);
-    return rc;
+    cohort_chat chat;
+    cohort_prompt_info info;
+    cohort_chat_defaults(&chat);
+    chat.messages = p->messages;
+    chat.messages_n = strlen(p->messages);
+    chat.ending = p->ending;
+    chat.now_s = call->created;
+    int rc = cohort_prompt_render(call->server->model, &chat, &call->chat, err);
+    if (rc) return rc;
+    cohort_prompt_get(call->chat, &info);
+    cache_borders(info.turns, info.turns_n, info.n, &call->params.cache);
+    prompt->ids = mem_alloc(info.n, sizeof *prompt->ids);
+    if (!prompt->ids) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the prompt");
+    memcpy(prompt->ids, info.ids, info.n * sizeof *prompt->ids);
+    prompt->ids_n = info.n;
+    return 0;
 }
 
 static int prompt_ids(struct call *call, struct prompt *prompt, cohort_error *err) {

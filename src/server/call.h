@@ -85,7 +85,7 @@ struct params {
     size_t stop_ids_n;
     struct cache_params cache;
     char *messages; /* chat: JSON text of the messages, owned */
-    int ending;     /* of the chat, as cohort_chat_render takes it: 0, 1 or COHORT_CHAT_CONTINUE */
+    int ending;     /* of the chat: 0, 1 or COHORT_CHAT_CONTINUE */
 };
 
 /* How one API speaks. What is written for a stream is appended to `out`: events, one a line, each ended by a newline
@@ -138,6 +138,7 @@ struct call {
     struct params params;
     struct prompt *prompts;
     size_t prompts_n;
+    cohort_prompt *chat; /* of a call with messages, from the helper on until its body is forgotten */
     struct choice *choices;
     size_t choices_n, finished_n;
     void *own; /* the dialect's */

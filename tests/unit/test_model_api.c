@@ -102,22 +102,28 @@ static void bad_text_and_ids_are_refused(void **state) {
 static void chats_are_rendered(void **state) {
     NEEDS_MODEL;
     static const char chat[] = "[{\"role\":\"user\",\"content\":\"hello\"}]", wrong[] = "[{\"role\":\"nobody\"}]";
-    int32_t *ids;
-    size_t n;
+    cohort_prompt *prompt;
+    cohort_prompt_info info;
+    cohort_chat ask;
     cohort_error err;
-    assert_int_equal(cohort_chat_render(model, chat, sizeof(chat) - 1, 1, &ids, &n, &err), 0);
-    assert_true(n > 2);
-    cohort_free(ids);
-    cohort_turn *turns;
-    size_t turns_n;
-    assert_int_equal(cohort_chat_render_turns(model, chat, sizeof(chat) - 1, 0, &ids, &n, &turns, &turns_n, &err), 0);
-    assert_int_equal(turns_n, 1);
-    assert_true(turns[0].role == COHORT_ROLE_USER && turns[0].end == n);
-    cohort_free(ids);
-    cohort_free(turns);
-    assert_int_equal(cohort_chat_render(model, wrong, sizeof(wrong) - 1, 1, &ids, &n, &err), COHORT_E_ARGUMENT);
+    cohort_chat_defaults(&ask);
+    ask.messages = chat;
+    ask.messages_n = sizeof(chat) - 1;
+    assert_int_equal(cohort_prompt_render(model, &ask, &prompt, &err), 0);
+    cohort_prompt_get(prompt, &info);
+    assert_true(info.n > 2);
+    cohort_prompt_free(prompt);
+    ask.ending = 0;
+    assert_int_equal(cohort_prompt_render(model, &ask, &prompt, &err), 0);
+    cohort_prompt_get(prompt, &info);
+    assert_int_equal(info.turns_n, 1);
+    assert_true(info.turns[0].role == COHORT_ROLE_USER && info.turns[0].end == info.n);
+    cohort_prompt_free(prompt);
+    ask.messages = wrong;
+    ask.messages_n = sizeof(wrong) - 1;
+    assert_int_equal(cohort_prompt_render(model, &ask, &prompt, &err), COHORT_E_ARGUMENT);
     assert_non_null(strstr(err.field, "messages[0]"));
-    assert_null(ids);
+    assert_null(prompt);
 }
 
 static void options_are_checked(void **state) {
