@@ -120,7 +120,7 @@ static int read_chat(struct call *call, const json_t *body, cohort_error *err) {
     int go_on = 0;
     int rc = anthropic_chat(body, &chat, &go_on, err);
     if (rc) return rc;
-    if (go_on) call->params.ending = COHORT_CHAT_CONTINUE;
+    if (go_on) call->params.chat.chat.ending = COHORT_CHAT_CONTINUE;
     rc = params_chat(call, chat, err);
     json_decref(chat);
     return rc;

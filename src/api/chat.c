@@ -123,7 +123,7 @@ static int read_ending(struct params *p, const json_t *body, const json_t *messa
     int open = 1, go_on = 0;
     int rc = field_bool(body, "continue_final_message", &go_on, err);
     if (!rc) rc = field_bool(body, "add_generation_prompt", &open, err);
-    p->ending = open;
+    p->chat.chat.ending = open;
     if (rc || !go_on) return rc;
     if (field_present(body, "add_generation_prompt") && open)
         return err_set(err, COHORT_E_ARGUMENT, "continue_final_message",
@@ -133,7 +133,7 @@ static int read_ending(struct params *p, const json_t *body, const json_t *messa
     if (n < 2 || !role || strcmp(role, "assistant") != 0)
         return err_set(err, COHORT_E_ARGUMENT, "continue_final_message",
                        "continue_final_message needs an assistant's message at the end, and others before it");
-    p->ending = COHORT_CHAT_CONTINUE;
+    p->chat.chat.ending = COHORT_CHAT_CONTINUE;
     return 0;
 }
 

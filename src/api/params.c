@@ -137,10 +137,10 @@ int params_metadata(const json_t *body, cohort_error *err) {
 }
 
 int params_chat(struct call *call, const json_t *chat, cohort_error *err) {
-    call->params.messages = json_dumps(chat, JSON_COMPACT);
+    int rc = chat_params_messages(&call->params.chat, chat, err);
+    if (rc) return rc;
     call->prompts = mem_zalloc(1, sizeof *call->prompts);
-    if (!call->params.messages || !call->prompts)
-        return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the messages");
+    if (!call->prompts) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the messages");
     call->prompts_n = 1;
     for (size_t i = 0; i < json_array_size(chat); i++)
         call->prompts[0].text_len += params_message_bytes(json_array_get(chat, i));
@@ -153,7 +153,8 @@ int params_common(struct call *call, const json_t *body, cohort_error *err) {
     p->n = 1;
     p->logprobs = -1;
     p->store = -1;
-    p->ending = 1;
+    p->reasoning_budget = UINT32_MAX;
+    chat_params_init(&p->chat);
     cohort_request defaults;
     cohort_request_defaults(&defaults);
     p->sampling = defaults.sampling;

@@ -1,6 +1,6 @@
-/* A generating request from its body to its reply (call.h). Loop thread, but for tokenise_and_submit, which runs on a
- * helper. Invariant: a call is in the server's list from call_start to call_free; once the helper has given it
- * back, each choice with an id is in the server's map. */
+/* A generating request from its body to its reply (call.h), without what helpers do for it (submit.c). Loop thread.
+ * Invariant: a call is in the server's list from call_start to call_free; once the helper has given it back, each
+ * choice with an id is in the server's map. */
 #include "server/call.h"
 
 #include <event2/buffer.h>
@@ -30,36 +30,13 @@ void call_drop_choice(struct choice *choice) {
     }
 }
 
-/* What the request said is in the engine, or of no use any more: a stream that waits for its turn costs little. */
-static void forget_body(struct call *call) {
-    for (size_t i = 0; i < call->prompts_n; i++) {
-        struct prompt *prompt = &call->prompts[i];
-        prompt->text = NULL;
-        if (call->params.keep_prompts) continue;
-        mem_free(prompt->ids);
-        prompt->ids = NULL;
-    }
-    cohort_prompt_free(call->chat);
-    call->chat = NULL;
-    free(call->params.messages);
-    call->params.messages = NULL;
-    call->params.stops_n = call->params.dry_breakers_n = 0; /* they lie in the body */
-    mem_free(call->params.biases);
-    mem_free(call->params.allowed_ids);
-    mem_free(call->params.banned);
-    call->params.biases = NULL;
-    call->params.allowed_ids = NULL;
-    call->params.banned = NULL;
-    json_decref(call->body);
-    call->body = NULL;
-}
-
 void call_free(struct call *call) {
     struct server *server = call->server;
     if (call->stored) stored_call_gone(call->stored);
     for (size_t i = 0; i < call->choices_n; i++) {
         struct choice *choice = &call->choices[i];
         call_drop_choice(choice);
+        parts_close(choice);
         buf_free(&choice->text);
         buf_free(&choice->logprobs);
         buf_free(&choice->top_logprobs);
@@ -67,7 +44,8 @@ void call_free(struct call *call) {
         buf_free(&choice->tokens);
     }
     call->params.keep_prompts = 0;
-    forget_body(call);
+    call_forget_body(call);
+    parts_free(&call->parts);
     if (call->dialect->forget) call->dialect->forget(call);
     mem_free(call->prompts);
     mem_free(call->choices);
@@ -154,7 +132,7 @@ static void finish_whole(struct call *call) {
 
 /* ---- events ---- */
 
-static int time_is_over(const struct call *call, cohort_error *err) {
+int call_time_is_over(const struct call *call, cohort_error *err) {
     return err_set(err, COHORT_E_TIMEOUT, NULL, "the request's time of %u ms is over", call->params.timeout_ms);
 }
 
@@ -165,7 +143,7 @@ int call_take_end(struct choice *choice, const cohort_event *event, cohort_error
     choice->stats = event->stats;
     choice->stop_token = event->stop_token;
     choice->stop_index = event->stop_index;
-    if (event->error == COHORT_E_TIMEOUT) return time_is_over(choice->call, err);
+    if (event->error == COHORT_E_TIMEOUT) return call_time_is_over(choice->call, err);
     if (event->finish == COHORT_FINISH_ERROR)
         return err_set(err, event->error, NULL, "%s", event->error_text ? event->error_text : "");
     if (event->finish == COHORT_FINISH_CANCELLED)
@@ -179,8 +157,10 @@ static int take_event(struct choice *choice, const cohort_event *event, cohort_e
     int code = call_take_end(choice, event, err);
     if (code) return code;
     struct buf events = {0};
-    int rc =
-        call->sink.streaming ? call->dialect->piece(choice, event, &events) : call->dialect->collect(choice, event);
+    int rc = parts_read(choice, event);
+    if (!rc)
+        rc =
+            call->sink.streaming ? call->dialect->piece(choice, event, &events) : call->dialect->collect(choice, event);
     if (!rc) rc = sink_events(&call->sink, events.data, events.len);
     buf_free(&events);
     if (!rc && choice->text.len > SERVER_RESULT_BYTES_MAX) rc = COHORT_E_LIMIT;
@@ -233,105 +213,10 @@ void call_cancel(struct call *call) {
         if (call->choices[i].id) cohort_cancel(call->server->engine, call->choices[i].id);
 }
 
-/* ---- the helper's part ---- */
-
-static int chat_ids(struct call *call, struct prompt *prompt, cohort_error *err) {
-    const struct params *p = &call->params;
-    cohort_chat chat;
-    cohort_prompt_info info;
-    cohort_chat_defaults(&chat);
-    chat.messages = p->messages;
-    chat.messages_n = strlen(p->messages);
-    chat.ending = p->ending;
-    chat.now_s = call->created;
-    int rc = cohort_prompt_render(call->server->model, &chat, &call->chat, err);
-    if (rc) return rc;
-    cohort_prompt_get(call->chat, &info);
-    cache_borders(info.turns, info.turns_n, info.n, &call->params.cache);
-    prompt->ids = mem_alloc(info.n, sizeof *prompt->ids);
-    if (!prompt->ids) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the prompt");
-    memcpy(prompt->ids, info.ids, info.n * sizeof *prompt->ids);
-    prompt->ids_n = info.n;
-    return 0;
-}
-
-static int prompt_ids(struct call *call, struct prompt *prompt, cohort_error *err) {
-    const cohort_model *model = call->server->model;
-    if (call->params.messages) return chat_ids(call, prompt, err);
-    if (!prompt->text) return 0;
-    int flags = COHORT_TOKENIZE_BOS | (prompt->special ? COHORT_TOKENIZE_SPECIAL : 0);
-    int rc = cohort_tokenize(model, prompt->text, prompt->text_len, flags, &prompt->ids, &prompt->ids_n, err);
-    if (!rc && prompt->ids_n == 0)
-        rc = err_set(err, COHORT_E_ARGUMENT, "prompt", "prompt is empty and the vocabulary has no begin token");
-    return rc;
-}
-
-/* What is left of the request's time for the engine; E_TIMEOUT if nothing is. */
-static int time_left(const struct call *call, uint32_t *ms, cohort_error *err) {
-    uint64_t all_us = call->params.timeout_ms * 1000ull, gone_us = clock_us() - call->arrival.read_us;
-    *ms = 0;
-    if (all_us == 0) return 0;
-    if (gone_us >= all_us) return time_is_over(call, err);
-    *ms = (uint32_t)((all_us - gone_us + 999) / 1000);
-    return 0;
-}
-
-static int submit_choice(struct call *call, struct choice *choice, const struct prompt *prompt, cohort_error *err) {
-    const struct params *p = &call->params;
-    uint32_t timeout_ms;
-    int code = time_left(call, &timeout_ms, err);
-    if (code) return code;
-    cohort_request request;
-    cohort_request_defaults(&request);
-    request.prompt = prompt->ids;
-    request.prompt_n = prompt->ids_n;
-    request.max_tokens = p->max_tokens;
-    request.sampling = p->sampling;
-    request.sampling.choice = choice->index % p->tries;
-    request.stops = p->stops;
-    request.stops_n = p->stops_n;
-    request.stop_ids = p->stop_ids;
-    request.stop_ids_n = p->stop_ids_n;
-    request.ignore_eos = p->ignore_eos;
-    request.include_stop = p->include_stop;
-    request.min_tokens = p->min_tokens;
-    request.biases = p->biases;
-    request.biases_n = p->biases_n;
-    request.allowed_ids = p->allowed_ids;
-    request.allowed_ids_n = p->allowed_ids_n;
-    request.banned = p->banned;
-    request.banned_n = p->banned_n;
-    request.dry_breakers = p->dry_breakers;
-    request.dry_breakers_n = p->dry_breakers_n;
-    request.pooling = p->pooling;
-    request.logprobs = p->logprobs;
-    request.prompt_logprobs = p->prompt_logprobs;
-    request.post_sampling = p->post_sampling;
-    memcpy(request.trace_id, call->arrival.trace.trace_id, sizeof request.trace_id);
-    memcpy(request.trace_parent, call->arrival.trace.parent_id, sizeof request.trace_parent);
-    request.timeout_ms = timeout_ms;
-    request.max_predict_ms = p->max_predict_ms;
-    request.priority = p->priority;
-    cache_fill(&p->cache, &request);
-    request.user = choice;
-    if (call->stored && (code = stored_resume(call->stored, choice, &request, err)) != 0) return code;
-    cohort_ticket ticket = choice->ticket;
-    choice->ticket = 0;
-    return cohort_submit(call->server->engine, ticket, &request, &choice->id, err);
-}
-
-static void tokenise_and_submit(struct pool_job *job) {
-    struct call *call = (struct call *)job;
-    int rc = call->dialect->prepare ? call->dialect->prepare(call, &call->error) : 0;
-    for (size_t i = 0; i < call->prompts_n && !rc; i++) rc = prompt_ids(call, &call->prompts[i], &call->error);
-    for (size_t i = 0; i < call->choices_n && !rc; i++)
-        if (!call->stored || !stored_has_ended(call->stored, i))
-            rc = submit_choice(call, &call->choices[i], &call->prompts[i / call->params.tries], &call->error);
-    if (rc && !call->error.code) call->error.code = rc;
-    if (rc) call_name_input(call->dialect, &call->error);
-}
+/* ---- the beginning of a reply ---- */
 
 int call_opening(struct call *call, struct buf *out) {
+    call->parts.n = 0;
     int rc = call->dialect->open ? call->dialect->open(call, out) : 0;
     for (size_t i = 0; i < call->choices_n && !rc; i++) rc = call->dialect->piece(&call->choices[i], NULL, out);
     return rc;
@@ -354,10 +239,9 @@ static void begin_reply(struct call *call) {
     call_pump(call);
 }
 
-static void after_submit(struct pool_job *job) {
-    struct call *call = (struct call *)job;
+void call_submitted(struct call *call) {
     call->in_pool = 0;
-    forget_body(call);
+    call_forget_body(call);
     for (size_t i = 0; i < call->choices_n; i++)
         if (call->choices[i].id) server_map_add(call->server, &call->choices[i]);
     if (call->gone) {
@@ -465,8 +349,9 @@ struct call *call_new(struct server *server, const struct dialect *dialect, cons
     call->body = body;
     call->model_name = server->options.model_name;
     call->created = (int64_t)time(NULL);
-    call->job.work = tokenise_and_submit;
-    call->job.done = after_submit;
+    call->job.work = call_tokenise;
+    call->job.done = call_tokenised;
+    call->job.owner = arrival->tenant;
     call->next = server->calls;
     if (server->calls) server->calls->prev = call;
     server->calls = call;

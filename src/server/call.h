@@ -4,6 +4,8 @@
  *
  *   parse (loop) -> reserve (loop) -> tokenise + submit (helper) -> stream or collect (loop) -> reply -> free
  *
+ * Where the answer must follow a grammar, another helper compiles it and submits (submit.c).
+ *
  * A client that goes away sets `gone`: the choices are cancelled and dropped, and nothing is written any more.
  *
  * A stored call (`stored` is set) has its sink only until it is in the journal. From then on what its choices say goes
@@ -17,8 +19,10 @@
 
 #include "base/buf.h"
 #include "server/cache.h"
+#include "server/chat_params.h"
 #include "server/glance.h"
 #include "server/http.h"
+#include "server/parts.h"
 #include "server/pool.h"
 #include "server/server.h"
 #include "server/sink.h"
@@ -36,8 +40,12 @@ struct choice {
     struct buf text;                          /* what was generated: replies that are not streamed */
     struct buf logprobs;                      /* JSON values written so far, by the dialect */
     struct buf top_logprobs, offsets, tokens; /* legacy completions keep theirs in columns */
-    uint32_t text_offset;                     /* characters of text so far */
-    uint32_t mark;                            /* the dialect's own */
+    cohort_reader *reader;                    /* NULL: all that it says is text */
+    struct said said;
+    struct block *blocks; /* what was said, in parts: replies that are not streamed */
+    size_t blocks_n, blocks_bytes;
+    uint32_t text_offset; /* characters of text so far */
+    uint32_t mark;        /* the dialect's own */
     int finished;
     cohort_finish finish;
     int32_t stop_token, stop_index; /* of the finish event */
@@ -84,8 +92,12 @@ struct params {
     int32_t stop_ids[COHORT_STOP_IDS_MAX];
     size_t stop_ids_n;
     struct cache_params cache;
-    char *messages; /* chat: JSON text of the messages, owned */
-    int ending;     /* of the chat: 0, 1 or COHORT_CHAT_CONTINUE */
+    struct chat_params chat;       /* of a call that is one */
+    cohort_grammar_source grammar; /* of one that is none: what the answer must follow; its text as chat's texts */
+    const char *form_field;        /* where what the answer's text must follow came from, for errors; a literal */
+    uint32_t reasoning_budget;     /* UINT32_MAX: none */
+    const char *budget_field;      /* where that came from; a literal */
+    int raw;                       /* the answer is told as it is, markers, reasoning and all */
 };
 
 /* How one API speaks. What is written for a stream is appended to `out`: events, one a line, each ended by a newline
@@ -94,6 +106,9 @@ struct dialect {
     const char *path;
     const char *id_prefix; /* of calls; no other dialect's */
     const char *input;     /* the field that a prompt comes in */
+    /* The dialect's own name for a field of a chat, which errors name as OpenAI does ("messages[2].role",
+     * "tools[0].function.parameters"); NULL: the same. */
+    void (*name_field)(const struct call *call, cohort_error *error);
     const struct error_shape *errors;
     const char *done; /* the data of a stream's last event; NULL: nothing follows what `close` wrote */
     int names_events; /* an event's name is its "type", with which its JSON begins */
@@ -107,9 +122,10 @@ struct dialect {
     int (*prepare)(struct call *call, cohort_error *err);
     int (*open)(struct call *call, struct buf *out); /* in front of the choices' events; NULL: nothing */
     /* A piece of a choice's stream: its opening (event NULL), a token, a prompt position (if params.prompt_logprobs),
-     * the finish. */
+     * the finish. What it says is in call->parts, and choice->said counts it already. Only where there is no reader is
+     * it the event's text as well. */
     int (*piece)(struct choice *choice, const cohort_event *event, struct buf *out);
-    /* Collects such an event for a reply that is not streamed. */
+    /* Collects such an event for a reply that is not streamed (parts_collect). */
     int (*collect)(struct choice *choice, const cohort_event *event);
     int (*close)(struct call *call, struct buf *out); /* when all choices have finished; NULL: nothing */
     /* A stream's last events if the call fails; NULL: the error's JSON. */
@@ -138,7 +154,9 @@ struct call {
     struct params params;
     struct prompt *prompts;
     size_t prompts_n;
-    cohort_prompt *chat; /* of a call with messages, from the helper on until its body is forgotten */
+    cohort_prompt *chat;     /* of a call with messages, from the helper on until its body is forgotten, as */
+    cohort_grammar *grammar; /* what its answers must follow */
+    struct parts parts;      /* of the event at hand */
     struct choice *choices;
     size_t choices_n, finished_n;
     void *own; /* the dialect's */
@@ -146,7 +164,8 @@ struct call {
     int64_t created;
     const char *model_name; /* as its pieces tell it */
     cohort_error error;     /* set by the helper: answered instead of the reply */
-    int in_pool, gone;
+    int in_pool;
+    _Atomic int gone;
 };
 
 /* Entry points from the routes: parses `body` (owned from here on) and starts the call, or answers an error. */
@@ -167,6 +186,15 @@ struct call *call_new(struct server *server, const struct dialect *dialect, cons
  * there are choices, taken over on success only. */
 int call_prepare(struct call *call, const cohort_ticket *tickets, size_t tickets_n, cohort_error *err);
 void call_submit(struct call *call); /* gives it to a helper */
+/* The body and what was made of it are of no use any more (submit.c): a stream that waits for its turn costs little. */
+void call_forget_body(struct call *call);
+/* On a helper, and on the loop's thread behind it (submit.c): prompts to ids, grammars, requests to the engine. */
+void call_tokenise(struct pool_job *job);
+void call_tokenised(struct pool_job *job);
+/* The helpers are done with it, and all of it is in the engine, unless call->error says why not. */
+void call_submitted(struct call *call);
+/* E_TIMEOUT. */
+int call_time_is_over(const struct call *call, cohort_error *err);
 int call_check_places(struct server *server, uint32_t tenant, const char *field, size_t n, cohort_error *err);
 /* The events that a stream begins with. */
 int call_opening(struct call *call, struct buf *out);

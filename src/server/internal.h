@@ -25,6 +25,7 @@ struct server {
     struct evhttp_bound_socket *socket;
     struct event *engine_readable, *tick, *attached, *term, *interrupt;
     struct pool *pool;      /* tokenises */
+    struct pool *grammars;  /* compiles them: keys take turns */
     struct pool *sessions;  /* waits for the disk (sessions.h) */
     struct pool *task_pool; /* one helper (task.h) */
     struct keys *keys;      /* NULL: everybody is tenant 0 */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "cohort/cohort.h"
 
 enum { POOL_THREADS_MAX = 16 };
 
@@ -19,6 +20,8 @@ struct pool {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     struct list todo, finished;
+    uint64_t *turns; /* of a fair pool: for each owner when its last job began, counted in jobs */
+    uint64_t jobs;
     int closing;
     int threads;
     pthread_t thread[POOL_THREADS_MAX];
@@ -46,11 +49,25 @@ static struct pool_job *list_take(struct list *list) {
     return job;
 }
 
+static struct pool_job *list_take_fair(struct pool *pool) {
+    struct list *list = &pool->todo;
+    struct pool_job **best = NULL, *job;
+    for (struct pool_job **at = &list->first; *at; at = &(*at)->next)
+        if (!best || pool->turns[(*at)->owner % COHORT_TENANTS_MAX] < pool->turns[(*best)->owner % COHORT_TENANTS_MAX])
+            best = at;
+    if (!best) return NULL;
+    job = *best;
+    *best = job->next;
+    if (!*best) list->end = best; /* it was the last one */
+    pool->turns[job->owner % COHORT_TENANTS_MAX] = ++pool->jobs;
+    return job;
+}
+
 static void *helper(void *argument) {
     struct pool *pool = argument;
     pthread_mutex_lock(&pool->lock);
     for (;;) {
-        struct pool_job *job = list_take(&pool->todo);
+        struct pool_job *job = pool->turns ? list_take_fair(pool) : list_take(&pool->todo);
         if (job) {
             pthread_mutex_unlock(&pool->lock);
             job->work(job);
@@ -90,9 +107,13 @@ static void on_readable(evutil_socket_t fd, short what, void *argument) {
     run_finished(argument);
 }
 
-struct pool *pool_new(struct event_base *base, int threads) {
+static struct pool *make(struct event_base *base, int threads, uint64_t *turns) {
     struct pool *pool = mem_zalloc(1, sizeof *pool);
-    if (!pool) return NULL;
+    if (!pool) {
+        mem_free(turns);
+        return NULL;
+    }
+    pool->turns = turns;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
     list_init(&pool->todo);
@@ -108,6 +129,15 @@ struct pool *pool_new(struct event_base *base, int threads) {
 fail:
     pool_free(pool);
     return NULL;
+}
+
+struct pool *pool_new(struct event_base *base, int threads) {
+    return make(base, threads, NULL);
+}
+
+struct pool *pool_new_fair(struct event_base *base, int threads) {
+    uint64_t *turns = mem_zalloc(COHORT_TENANTS_MAX, sizeof *turns);
+    return turns ? make(base, threads, turns) : NULL;
 }
 
 void pool_add(struct pool *pool, struct pool_job *job) {
@@ -129,5 +159,6 @@ void pool_free(struct pool *pool) {
     if (pool->fd >= 0) close(pool->fd);
     pthread_cond_destroy(&pool->wake);
     pthread_mutex_destroy(&pool->lock);
+    mem_free(pool->turns);
     mem_free(pool);
 }

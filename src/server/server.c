@@ -400,10 +400,11 @@ static int make_events(struct server *server) {
     server->term = evsignal_new(server->base, SIGTERM, on_signal, server);
     server->interrupt = evsignal_new(server->base, SIGINT, on_signal, server);
     server->pool = pool_new(server->base, SERVER_HELPERS);
+    server->grammars = pool_new_fair(server->base, SERVER_GRAMMAR_HELPERS);
     server->sessions = pool_new(server->base, 1);
     server->task_pool = pool_new(server->base, 1);
     if (!server->tick || !server->attached || !server->term || !server->interrupt || !server->pool ||
-        !server->sessions || !server->task_pool)
+        !server->grammars || !server->sessions || !server->task_pool)
         return -1;
     return event_add(server->tick, &second) || event_add(server->term, NULL) || event_add(server->interrupt, NULL);
 }
@@ -505,7 +506,8 @@ int server_run(struct server *server) {
 void server_close(struct server *server) {
     if (!server) return;
     server->stopping = 1;
-    pool_free(server->pool); /* helpers first: their calls come back */
+    pool_free(server->pool);     /* helpers first: their calls come back, */
+    pool_free(server->grammars); /* some of them to go there */
     pool_free(server->task_pool);
     pool_free(server->journal_pool);
     pool_free(server->sessions);

@@ -12,7 +12,8 @@ enum {
     SERVER_HEADERS_MAX = 64 << 10,      /* bytes of a request's headers */
     SERVER_OUTPUT_MAX = 64 << 10,       /* unsent bytes of a stream before its request waits */
     SERVER_CHOICES_MAX = 128,           /* prompts * n of one request */
-    SERVER_HELPERS = 2,                 /* tokenising threads */
+    SERVER_HELPERS = 2,                 /* tokenising threads, */
+    SERVER_GRAMMAR_HELPERS = 1,         /* and those that compile grammars */
     SERVER_IDLE_S = 120,                /* idle connections and clients that do not read are closed after this */
     SERVER_STALL_S = 120,               /* a stream whose unsent bytes were never all gone for this long is ended */
     SERVER_COMMENT_S = 5,               /* silence in a stream before a comment line */

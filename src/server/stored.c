@@ -81,6 +81,7 @@ static void free_lanes(struct stored *s) {
         buf_free(&s->lanes[i].known);
         mem_free(s->lanes[i].resume);
         if (!s->whole) continue;
+        parts_close(&s->whole[i]);
         buf_free(&s->whole[i].text);
         buf_free(&s->whole[i].logprobs);
         buf_free(&s->whole[i].top_logprobs);

@@ -156,7 +156,8 @@ static int drain_choice(struct stored *s, struct choice *choice, cohort_error *e
 /* ---- turns ---- */
 
 static size_t bytes_of(const struct choice *whole) {
-    return whole->text.len + whole->logprobs.len + whole->top_logprobs.len + whole->offsets.len + whole->tokens.len;
+    return whole->text.len + whole->logprobs.len + whole->top_logprobs.len + whole->offsets.len + whole->tokens.len +
+           whole->blocks_bytes;
 }
 
 /* `kept`: bytes that the choice itself had kept. */
@@ -169,6 +170,7 @@ static int collect(struct stored *s, const struct choice *choice, const cohort_e
     whole->stats = choice->stats;
     whole->stop_token = choice->stop_token;
     whole->stop_index = choice->stop_index;
+    whole->said = choice->said;
     int rc = choice->call->dialect->collect(whole, event);
     s->held += bytes_of(whole) - before;
     return rc || !is_too_much(s) ? rc : COHORT_E_LIMIT;
@@ -189,7 +191,8 @@ static int take_piece(struct stored *s, struct choice *choice, const cohort_even
     }
     struct buf piece = {0};
     size_t kept = bytes_of(choice);
-    rc = s->call->dialect->piece(choice, event, &piece);
+    rc = parts_read(choice, event);
+    if (!rc) rc = s->call->dialect->piece(choice, event, &piece);
     if (!rc) rc = collect(s, choice, event, kept);
     if (rc)
         no_memory(rc, err);
