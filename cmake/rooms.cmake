@@ -1,7 +1,7 @@
 # cohort_room(NAME DEPENDENCY...): the static library of src/NAME. Its include path is a folder that holds nothing but a link to src/NAME,
 # so `#include "other/x.h"` compiles only if `other` is among the dependencies: the build keeps the layers.
 function(cohort_room name)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.c)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.c ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
   if(name STREQUAL "cli")
     list(REMOVE_ITEM sources ${CMAKE_SOURCE_DIR}/src/cli/main.c)
   endif()

@@ -1,0 +1,32 @@
+/* What is asked for, checked and made ready for the compiler: texts of every kind before they reach parsers that
+ * recurse, ignore or guess. C; any thread. */
+#ifndef GRAMMAR_SOURCE_H
+#define GRAMMAR_SOURCE_H
+
+#include "base/err.h"
+#include "cohort/cohort.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct grammar_vocab;
+
+struct grammar_source {
+    cohort_grammar_kind kind; /* of `text`; JSON has become JSON_SCHEMA */
+    const char *text;
+    size_t len;
+    char *owned;   /* what `text` points into; NULL: into the caller's own */
+    int32_t space; /* as in cohort_grammar_source */
+    int strict;    /* objects are closed where their schema does not say */
+};
+
+/* Fills *out, which grammar_source_free clears; after an error there is nothing to clear. */
+int grammar_source_check(const cohort_grammar_source *source, const struct grammar_vocab *v, struct grammar_source *out,
+                         cohort_error *err);
+void grammar_source_free(struct grammar_source *source);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
