@@ -1,19 +1,28 @@
-/* OpenAI's /v1/chat/completions: what is read from a body, and how tokens and finishes are written, streamed and whole.
- * Shapes follow the published API description. Loop thread, but for chat_prepare.
+/* OpenAI's /v1/chat/completions: what is read from a body. How answers are written: chat_reply.c. Shapes follow the
+ * published API description. Loop thread.
  *
  * max_completion_tokens, or else max_tokens: at least 1; without either as many as there is room for. Contents are
- * strings or text parts, whose texts are joined; an assistant's may be null. `name` and `tool_call_id` are not told to
- * the model. tools, response_format and reasoning_effort are refused unless they ask for nothing; `prediction`, which
- * would only save time, is left aside. add_generation_prompt: false ends the prompt behind the last turn;
- * continue_final_message: true leaves the last turn, an assistant's, open, and the answer goes on with it. */
-#include <stdlib.h>
+ * strings or text parts; an assistant's may be null. Of `name` and `tool_call_id` the model is told what its template
+ * has a place for. `prediction`, which would only save time, is left aside. add_generation_prompt: false ends the
+ * prompt behind the last turn; continue_final_message: true leaves the last turn, an assistant's, open, and the answer
+ * goes on with it.
+ *
+ * tools are functions; every call's arguments follow the tool's schema (a tool that does not say "strict": true is let
+ * off if its schema has something that cannot be held). `functions` and `function_call` are read and answered in their
+ * own shape. What the text of an answer must follow is read by all its names (forms.c), how much may be reasoned in
+ * thinking.c. reasoning_format "none" tells the answer as it is, markers and all, and cannot be with tools;
+ * include_reasoning: false leaves what was reasoned out of the reply. */
+#include <stdio.h>
 #include <string.h>
 
-#include "api/openai.h"
+#include "api/chat.h"
+#include "api/chat_messages.h"
+#include "api/forms.h"
 #include "api/params.h"
 #include "api/routes.h"
+#include "api/thinking.h"
+#include "api/tools.h"
 #include "base/err.h"
-#include "base/mem.h"
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -23,21 +32,25 @@ static const struct known_field chat_fields[] = {
     {"add_generation_prompt", FIELD_READ, NULL},
     {"continue_final_message", FIELD_READ, NULL},
     {"prediction", FIELD_READ, NULL},
-    {"parallel_tool_calls", FIELD_NEUTRAL, "true"},
-    {"tools", FIELD_REFUSED, "[]"},
-    {"tool_choice", FIELD_REFUSED, "\"none\" \"auto\""},
-    {"functions", FIELD_REFUSED, "[]"},
-    {"function_call", FIELD_REFUSED, "\"none\" \"auto\""},
-    {"response_format", FIELD_REFUSED, "{\"type\":\"text\"}"},
-    {"reasoning_effort", FIELD_REFUSED, "\"none\""},
-    {"include_reasoning", FIELD_NEUTRAL, "true"},
+    {"parallel_tool_calls", FIELD_READ, NULL},
+    {"tools", FIELD_READ, NULL},
+    {"tool_choice", FIELD_READ, NULL},
+    {"functions", FIELD_READ, NULL},
+    {"function_call", FIELD_READ, NULL},
+    {"reasoning_effort", FIELD_READ, NULL},
+    {"thinking_token_budget", FIELD_READ, NULL},
+    {"thinking_budget_tokens", FIELD_READ, NULL},
+    {"reasoning_budget_tokens", FIELD_READ, NULL},
+    {"reasoning_format", FIELD_READ, NULL},
+    {"include_reasoning", FIELD_READ, NULL},
+    {"chat_template_kwargs", FIELD_READ, NULL},
+    {"parse_tool_calls", FIELD_REFUSED, "true"},
     {"verbosity", FIELD_REFUSED, "\"medium\""},
     {"modalities", FIELD_REFUSED, "[\"text\"]"},
     {"audio", FIELD_REFUSED, NULL},
     {"moderation", FIELD_REFUSED, NULL},
     {"web_search_options", FIELD_REFUSED, NULL},
     {"chat_template", FIELD_REFUSED, NULL},
-    {"chat_template_kwargs", FIELD_REFUSED, "{}"},
     {"documents", FIELD_REFUSED, "[]"},
     {"add_special_tokens", FIELD_REFUSED, "false"},
     {"echo", FIELD_REFUSED, "false"},
@@ -47,64 +60,7 @@ static const struct known_field chat_fields[] = {
 
 static size_t chat_text_bytes(const struct glance *glance) { return glance->messages; }
 
-/* ---- messages ---- */
-
-static int refuse(cohort_error *err, int code, size_t i, const char *key, const char *reason) {
-    char field[48];
-    snprintf(field, sizeof field, "messages[%zu]%s%s", i, *key ? "." : "", key);
-    return err_set(err, code, field, "%s %s", field, reason);
-}
-
-/* Text parts only. */
-static int check_part(const json_t *part, size_t i, size_t j, cohort_error *err) {
-    char field[96];
-    const json_t *type = json_object_get(part, "type");
-    snprintf(field, sizeof field, "messages[%zu].content[%zu]", i, j);
-    if (!json_is_object(part)) return err_set(err, COHORT_E_ARGUMENT, field, "%s must be an object", field);
-    snprintf(field, sizeof field, "messages[%zu].content[%zu].type", i, j);
-    if (!json_is_string(type)) return err_set(err, COHORT_E_ARGUMENT, field, "%s must be a string", field);
-    if (strcmp(json_string_value(type), "text") != 0)
-        return err_set(err, COHORT_E_UNSUPPORTED, field, "%s is \"%.40s\"; this server reads \"text\" only", field,
-                       json_string_value(type));
-    snprintf(field, sizeof field, "messages[%zu].content[%zu].text", i, j);
-    if (!json_is_string(json_object_get(part, "text")))
-        return err_set(err, COHORT_E_ARGUMENT, field, "%s must be a string", field);
-    return 0;
-}
-
-/* Fields of a message beside role and content. */
-static int check_beside(const json_t *message, size_t i, cohort_error *err) {
-    static const char *const strings[] = {"role", "name", "tool_call_id", "refusal"};
-    static const char *const refused[] = {"audio", "function_call"};
-    for (size_t k = 0; k < COUNT(strings); k++) {
-        const json_t *value = field_present(message, strings[k]);
-        if (value && !json_is_string(value)) return refuse(err, COHORT_E_ARGUMENT, i, strings[k], "must be a string");
-    }
-    for (size_t k = 0; k < COUNT(refused); k++)
-        if (field_present(message, refused[k]))
-            return refuse(err, COHORT_E_UNSUPPORTED, i, refused[k], "is not supported by this server yet");
-    if (json_string_length(json_object_get(message, "refusal")))
-        return refuse(err, COHORT_E_UNSUPPORTED, i, "refusal", "is not supported by this server yet");
-    const json_t *calls = field_present(message, "tool_calls");
-    if (!calls) return 0;
-    if (!json_is_array(calls)) return refuse(err, COHORT_E_ARGUMENT, i, "tool_calls", "must be an array");
-    return json_array_size(calls) ? refuse(err, COHORT_E_UNSUPPORTED, i, "tool_calls", "is not supported yet") : 0;
-}
-
-/* What the rendering would not say as exactly. */
-static int check_messages(const json_t *messages, cohort_error *err) {
-    int rc = 0;
-    if (!json_is_array(messages)) return err_set(err, COHORT_E_ARGUMENT, "messages", "messages must be an array");
-    if (json_array_size(messages) == 0) return err_set(err, COHORT_E_ARGUMENT, "messages", "messages is empty");
-    for (size_t i = 0; i < json_array_size(messages) && !rc; i++) {
-        const json_t *message = json_array_get(messages, i), *content = json_object_get(message, "content");
-        if (!json_is_object(message)) return refuse(err, COHORT_E_ARGUMENT, i, "", "must be an object");
-        rc = check_beside(message, i, err);
-        for (size_t j = 0; j < json_array_size(content) && !rc; j++)
-            rc = check_part(json_array_get(content, j), i, j, err);
-    }
-    return rc;
-}
+/* ---- the body ---- */
 
 /* It would only save time. */
 static int check_prediction(const json_t *body, cohort_error *err) {
@@ -149,114 +105,127 @@ static int read_chat_logprobs(struct openai *own, const json_t *body, cohort_err
     return 0;
 }
 
-static int chat_parse(struct call *call, const json_t *body, cohort_error *err) {
-    const json_t *messages = json_object_get(body, "messages");
-    int rc = openai_parse(call, body, chat_fields, COUNT(chat_fields), err);
-    struct openai *own = openai_of(call);
-    if (!rc) rc = read_chat_logprobs(own, body, err);
-    if (!rc) rc = check_prediction(body, err);
-    if (!rc) rc = check_messages(messages, err);
-    if (!rc) rc = read_ending(&call->params, body, messages, err);
-    if (rc) return rc;
-    rc = params_chat(call, messages, err);
-    return rc ? rc : openai_settle(call, err);
+/* ---- tools ---- */
+
+/* {"name",...} -> {"type":"function","function":{...}} */
+static int renew_functions(const json_t *functions, json_t **out, cohort_error *err) {
+    *out = json_array();
+    int rc = *out ? 0 : -1;
+    if (!json_is_array(functions))
+        return err_set(err, COHORT_E_ARGUMENT, "functions", "functions must be an array, not %s",
+                       field_type(functions));
+    for (size_t i = 0; i < json_array_size(functions) && !rc; i++)
+        rc = json_array_append_new(
+            *out, json_pack("{s:s, s:O}", "type", "function", "function", json_array_get(functions, i)));
+    return rc ? err_set(err, COHORT_E_MEMORY, NULL, "no memory for the functions") : 0;
 }
 
-/* ---- log-probabilities ---- */
-
-static int chat_logprob(struct choice *choice, const cohort_event *event) {
-    int rc = choice->logprobs.len ? buf_adds(&choice->logprobs, ",") : 0;
-    uint32_t most = (uint32_t)openai_of(choice->call)->logprobs;
-    return rc ? rc : openai_add_logprob(choice->call, event, most, &choice->logprobs);
-}
-
-static int add_chat_logprobs(struct choice *choice, struct buf *out) {
-    if (openai_of(choice->call)->logprobs < 0) return buf_adds(out, "\"logprobs\":null");
-    return buf_addf(out, "\"logprobs\":{\"content\":[%s],\"refusal\":null}",
-                    choice->logprobs.len ? choice->logprobs.data : "");
-}
-
-/* ---- events and replies ---- */
-
-/* `event`: NULL for the opening chunk. */
-static int chat_chunk(struct choice *choice, const cohort_event *event, struct buf *out) {
-    int finished = event && event->type == COHORT_EVENT_FINISH;
-    int rc = openai_add_head(choice->call, out, "chat.completion.chunk");
-    if (!rc) rc = buf_addf(out, ",\"choices\":[{\"index\":%u,\"delta\":{", choice->index);
-    if (!rc && !event) rc = buf_adds(out, "\"role\":\"assistant\",\"content\":\"\"");
-    if (!rc && event && event->text_len) {
-        rc = buf_adds(out, "\"content\":");
-        if (!rc) rc = buf_json_string(out, event->text, event->text_len);
+static int read_function_call(cohort_chat *chat, const json_t *choice, const json_t *tools, cohort_error *err) {
+    const json_t *name = json_object_get(choice, "name");
+    const char *word = json_string_value(choice);
+    if (!choice || (word && strcmp(word, "auto") == 0)) return 0;
+    if (word && strcmp(word, "none") == 0) {
+        chat->tool_choice = COHORT_TOOLS_NONE;
+        return 0;
     }
-    if (!rc) rc = buf_adds(out, "},");
-    if (!rc) rc = choice->logprobs.len ? add_chat_logprobs(choice, out) : buf_adds(out, "\"logprobs\":null");
-    if (!rc)
-        rc = finished ? buf_addf(out, ",\"finish_reason\":\"%s\"", openai_finish_name(choice->finish))
-                      : buf_adds(out, ",\"finish_reason\":null");
-    if (!rc && event) rc = openai_add_ids(choice, event, out);
-    if (!rc) rc = buf_adds(out, "}]");
-    if (!rc && !event) rc = openai_add_prompt_ids(choice, out);
-    if (!rc) rc = openai_add_usage_so_far(choice, event, out);
-    return rc ? rc : buf_adds(out, "}\n");
+    if (!json_is_string(name) || !tools_have(tools, name))
+        return err_set(err, COHORT_E_ARGUMENT, "function_call",
+                       "function_call must be \"none\", \"auto\" or {\"name\": the name of one of the functions}");
+    chat->tool_choice = COHORT_TOOLS_NAMED;
+    chat->tool_name = json_string_value(name);
+    return 0;
 }
 
-static int chat_piece(struct choice *choice, const cohort_event *event, struct buf *out) {
-    const struct openai *own = openai_of(choice->call);
-    if (!event) return chat_chunk(choice, NULL, out);
-    if (event->type == COHORT_EVENT_PROMPT) return 0;
-    int rc = 0;
-    if (event->type == COHORT_EVENT_TOKEN && own->logprobs >= 0) rc = chat_logprob(choice, event);
-    if (!rc && (event->type == COHORT_EVENT_FINISH || event->text_len || own->logprobs >= 0 || own->ids))
-        rc = chat_chunk(choice, event, out);
-    buf_clear(&choice->logprobs);
+/* `functions`: one call at most, and the old words for it. */
+static int read_functions(struct call *call, const json_t *functions, const json_t *body, cohort_error *err) {
+    struct chat_params *c = &call->params.chat;
+    json_t *tools = NULL;
+    if (field_present(body, "tools") || field_present(body, "tool_choice"))
+        return err_set(err, COHORT_E_ARGUMENT, "functions", "functions and tools cannot be used together");
+    openai_of(call)->legacy = 1;
+    c->chat.parallel_calls = 0;
+    int rc = renew_functions(functions, &tools, err);
+    if (!rc) rc = tools_read(c, tools, err);
+    if (!rc) rc = read_function_call(&c->chat, field_present(body, "function_call"), tools, err);
+    json_decref(tools); /* the name is in the body, too */
     return rc;
 }
 
-static int collect(struct choice *choice, const cohort_event *event) {
-    if (event->type == COHORT_EVENT_PROMPT) return openai_prompt_logprob(choice, event);
-    int rc = openai_count(choice, event);
-    if (!rc && event->type == COHORT_EVENT_TOKEN && openai_of(choice->call)->logprobs >= 0)
-        rc = chat_logprob(choice, event);
-    if (!rc) rc = buf_add(&choice->text, event->text, event->text_len);
+static int read_tools(struct call *call, const json_t *body, cohort_error *err) {
+    struct chat_params *c = &call->params.chat;
+    const json_t *functions = field_present(body, "functions"), *tools = field_present(body, "tools");
+    int rc = field_bool(body, "parallel_tool_calls", &c->chat.parallel_calls, err);
+    if (!rc && functions) return read_functions(call, functions, body, err);
+    if (!rc) rc = read_function_call(&c->chat, field_present(body, "function_call"), NULL, err);
+    if (!rc) rc = tools_read(c, tools, err);
+    return rc ? rc : tools_read_choice(c, field_present(body, "tool_choice"), tools, err);
+}
+
+/* Errors about functions name them as the body does. */
+static void chat_name_field(const struct call *call, cohort_error *error) {
+    char rest[sizeof error->field];
+    if (!call->own || !openai_of(call)->legacy || strncmp(error->field, "tools", 5) != 0) return;
+    const char *end = error->field + 5, *behind = strstr(end, ".function");
+    snprintf(rest, sizeof rest, "%.*s%s", behind ? (int)(behind - end) : (int)strlen(end), end,
+             behind ? behind + strlen(".function") : "");
+    snprintf(error->field, sizeof error->field, "functions%.38s", rest);
+}
+
+/* ---- reasoning, and the template ---- */
+
+static int read_reasoning(struct call *call, const json_t *body, cohort_error *err) {
+    const char *format = field_word(body, "reasoning_format");
+    int told = 1, rc = field_bool(body, "include_reasoning", &told, err);
+    openai_of(call)->hide_reasoning = !told;
+    if (!rc && field_present(body, "reasoning_format")) {
+        if (!format || (strcmp(format, "none") != 0 && strcmp(format, "auto") != 0 && strcmp(format, "deepseek") != 0))
+            return err_set(err, COHORT_E_UNSUPPORTED, "reasoning_format",
+                           "reasoning_format must be \"none\", \"auto\" or \"deepseek\"");
+        call->params.raw = strcmp(format, "none") == 0;
+        if (call->params.raw && call->params.chat.chat.tools)
+            return err_set(err, COHORT_E_UNSUPPORTED, "reasoning_format",
+                           "reasoning_format \"none\" cannot be used with tools: their calls would be text");
+    }
+    return rc ? rc : thinking_read(call, body, err);
+}
+
+static int read_variables(struct chat_params *c, const json_t *body, cohort_error *err) {
+    const json_t *variables = field_present(body, "chat_template_kwargs");
+    if (!variables) return 0;
+    if (!json_is_object(variables))
+        return err_set(err, COHORT_E_ARGUMENT, "chat_template_kwargs", "chat_template_kwargs must be an object, not %s",
+                       field_type(variables));
+    return json_object_size(variables) ? chat_params_variables(c, variables, err) : 0;
+}
+
+static int read_chat(struct call *call, const json_t *body, cohort_error *err) {
+    json_t *messages = NULL;
+    int rc = chat_messages(json_object_get(body, "messages"), &messages, err);
+    if (!rc) rc = read_ending(&call->params, body, messages, err);
+    if (!rc) rc = params_chat(call, messages, err);
+    json_decref(messages);
+    if (!rc) rc = read_variables(&call->params.chat, body, err);
+    if (!rc) rc = read_tools(call, body, err);
+    openai_of(call)->tools = call->params.chat.chat.tools != NULL;
+    if (!rc) rc = forms_read(call, body, 1, err);
+    return rc ? rc : read_reasoning(call, body, err);
+}
+
+static int chat_parse(struct call *call, const json_t *body, cohort_error *err) {
+    int rc = openai_parse(call, body, chat_fields, COUNT(chat_fields), err);
+    if (!rc) rc = read_chat_logprobs(openai_of(call), body, err);
+    if (!rc) rc = check_prediction(body, err);
+    if (!rc) rc = read_chat(call, body, err);
+    if (!rc) rc = openai_settle(call, err);
+    if (rc) chat_name_field(call, err);
     return rc;
-}
-
-static int chat_collect(struct choice *choice, const cohort_event *event) {
-    return openai_collect(choice, event, collect);
-}
-
-static int chat_close(struct call *call, struct buf *out) {
-    return openai_usage_event(call, out, "chat.completion.chunk");
-}
-
-static int whole_choice(struct choice *choice, struct buf *out) {
-    int rc = buf_addf(out, "%s{\"index\":%u,\"message\":{\"role\":\"assistant\",\"content\":", choice->index ? "," : "",
-                      choice->index);
-    if (!rc) rc = buf_json_string(out, choice->text.data ? choice->text.data : "", choice->text.len);
-    if (!rc) rc = buf_adds(out, ",\"refusal\":null},");
-    if (!rc) rc = add_chat_logprobs(choice, out);
-    if (!rc) rc = buf_addf(out, ",\"finish_reason\":\"%s\"", openai_finish_name(choice->finish));
-    if (!rc) rc = openai_add_ids(choice, NULL, out);
-    return rc ? rc : buf_adds(out, "}");
-}
-
-static int chat_whole(struct call *call, struct buf *out) {
-    int rc = openai_add_head(call, out, "chat.completion");
-    if (!rc) rc = buf_adds(out, ",\"choices\":[");
-    for (size_t i = 0; i < call->choices_n && !rc; i++) rc = whole_choice(&call->choices[i], out);
-    if (!rc) rc = buf_adds(out, "]");
-    /* of the one prompt: every choice was told the same */
-    if (!rc) rc = openai_add_prompt_logprobs(&call->choices[0], out);
-    if (!rc) rc = openai_add_prompt_ids(&call->choices[0], out);
-    if (!rc) rc = buf_adds(out, ",");
-    if (!rc) rc = openai_add_usage(call, out);
-    return rc ? rc : buf_adds(out, "}");
 }
 
 const struct dialect dialect_chat = {
     .path = "/v1/chat/completions",
     .id_prefix = "chatcmpl-",
     .input = "messages",
+    .name_field = chat_name_field,
     .errors = &error_shape_openai,
     .done = "[DONE]",
     .text_bytes = chat_text_bytes,

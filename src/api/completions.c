@@ -7,9 +7,10 @@
  * token that came beside the best ones. With echo the first token's values are null, and the end token that an answer
  * ended with has its columns, too, so that one more column than those of the prompt is there if max_tokens is 1.
  * Offsets count characters of the text. A prompt's text means no special tokens; add_special_tokens: false leaves out
- * the begin token. */
+ * the begin token. What the answer must follow is read by all its names (forms.c). */
 #include <string.h>
 
+#include "api/forms.h"
 #include "api/openai.h"
 #include "api/params.h"
 #include "api/routes.h"
@@ -20,13 +21,8 @@
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 static const struct known_field completion_fields[] = {
-    {"prompt", FIELD_READ, NULL},
-    {"snapshot_at", FIELD_READ, NULL},
-    {"best_of", FIELD_READ, NULL},
-    {"echo", FIELD_READ, NULL},
-    {"add_special_tokens", FIELD_READ, NULL},
-    {"suffix", FIELD_REFUSED, "\"\""},
-    {"response_format", FIELD_REFUSED, "{\"type\":\"text\"}"},
+    {"prompt", FIELD_READ, NULL}, {"snapshot_at", FIELD_READ, NULL},        {"best_of", FIELD_READ, NULL},
+    {"echo", FIELD_READ, NULL},   {"add_special_tokens", FIELD_READ, NULL}, {"suffix", FIELD_REFUSED, "\"\""},
 };
 
 static uint32_t characters(const char *text, size_t len) {
@@ -97,6 +93,7 @@ static int completions_parse(struct call *call, const json_t *body, cohort_error
     if (!rc) rc = field_bool(body, "echo", &own->echo, err);
     if (!rc) rc = field_bool(body, "add_special_tokens", &own->add_begin, err);
     if (!rc) rc = read_tries(&call->params, body, err);
+    if (!rc) rc = forms_read(call, body, 0, err);
     if (!rc) rc = read_prompts(call, body, err);
     return rc ? rc : openai_settle(call, err);
 }

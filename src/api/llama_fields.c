@@ -6,12 +6,14 @@
  *   - types are strict and ranges two-sided; what is out of range is refused, not clamped, except that a temperature
  *     below 0 is greedy and a seed of -1 or 4294967295 is none, as their users know it;
  *   - n_keep, n_discard, n_cache_reuse are read and change nothing: a context is never shifted. Nor does n_indent;
- *   - return_progress, lora, grammar and json_schema are refused unless they are neutral;
+ *   - return_progress and lora are refused unless they are neutral, and grammar_lazy with its triggers: a grammar
+ *     holds from the beginning;
  *   - timings come with the last event, also where timings_per_token asks for more of them;
  *   - n_probs is at most COHORT_TOP_LOGPROBS_MAX. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/forms.h"
 #include "api/llama.h"
 #include "api/openai.h"
 #include "api/params.h"
@@ -44,8 +46,6 @@ static const struct known_field fields[] = {
     {"t_max_prompt_ms", FIELD_NEUTRAL, NULL},
     {"return_progress", FIELD_REFUSED, "false"},
     {"lora", FIELD_REFUSED, "[]"},
-    {"grammar", FIELD_REFUSED, "\"\""},
-    {"json_schema", FIELD_REFUSED, NULL},
 };
 
 /* ---- sampling ---- */
@@ -143,7 +143,7 @@ static int read_response_fields(const json_t *body, struct llama_own *own, cohor
 
 /* The body is gone when the answer tells these. */
 static int keep_told(const json_t *body, struct llama_own *own, cohort_error *err) {
-    static const char *const names[] = {"stop", "logit_bias", "samplers", "dry_sequence_breakers"};
+    static const char *const names[] = {"stop", "logit_bias", "samplers", "dry_sequence_breakers", "grammar"};
     own->told = json_object();
     int rc = own->told ? 0 : -1;
     for (size_t i = 0; i < COUNT(names) && !rc; i++) {
@@ -168,6 +168,7 @@ int llama_read(struct call *call, const json_t *body, cohort_error *err) {
     if (!rc) rc = field_bool(body, "return_tokens", &own->return_tokens, err);
     if (!rc) rc = field_bool(body, "timings_per_token", &own->timings_per_token, err);
     if (!rc) rc = field_bool(body, "post_sampling_probs", &p->post_sampling, err);
+    if (!rc) rc = forms_read(call, body, 0, err);
     if (!rc) rc = read_response_fields(body, own, err);
     if (!rc) rc = keep_told(body, own, err);
     p->keep_prompts = 1; /* the answer tells the prompt's text */
@@ -187,10 +188,10 @@ static int add_samplers(const cohort_sampling *s, struct buf *out) {
     return rc ? rc : buf_adds(out, "]");
 }
 
-/* A field as it came, as a list; `otherwise` if it did not. */
+/* A field as it came, as a list if it is one otherwise; `otherwise` if it did not come. */
 static int add_told(const struct llama_own *own, const char *name, const char *otherwise, struct buf *out) {
     const json_t *value = own ? json_object_get(own->told, name) : NULL;
-    int wrap = json_is_string(value);
+    int wrap = json_is_string(value) && *otherwise == '[';
     char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     if (value && !text) return COHORT_E_MEMORY;
     int rc = buf_addf(out, ",\"%s\":%s", name, wrap ? "[" : "");
@@ -217,13 +218,14 @@ int llama_add_settings(const struct params *p, const struct llama_own *own, stru
                       "\"dry_multiplier\":%.9g,\"dry_base\":%.9g,\"dry_allowed_length\":%u,\"dry_penalty_last_n\":%d,"
                       "\"mirostat\":%d,\"mirostat_tau\":%.9g,\"mirostat_eta\":%.9g,\"max_tokens\":%lld,"
                       "\"n_predict\":%lld,\"n_keep\":%lld,\"n_discard\":%lld,\"ignore_eos\":%s,\"stream\":%s,"
-                      "\"n_probs\":%d,\"min_keep\":%u,\"grammar\":\"\",\"timings_per_token\":%s,"
+                      "\"n_probs\":%d,\"min_keep\":%u,\"timings_per_token\":%s,"
                       "\"post_sampling_probs\":%s,\"lora\":[]",
                       s->dry_multiplier, s->dry_base, s->dry_allowed_length, s->dry_window, s->mirostat,
                       s->mirostat_tau, s->mirostat_eta, n_predict, n_predict, own ? (long long)own->n_keep : 0,
                       own ? (long long)own->n_discard : 0, p->ignore_eos ? "true" : "false",
                       p->stream ? "true" : "false", p->logprobs > 0 ? p->logprobs : 0, s->min_keep,
                       own && own->timings_per_token ? "true" : "false", p->post_sampling ? "true" : "false");
+    if (!rc) rc = add_told(own, "grammar", "\"\"", out);
     if (!rc) rc = add_told(own, "stop", "[]", out);
     if (!rc) rc = add_told(own, "logit_bias", "[]", out);
     if (!rc) rc = add_told(own, "dry_sequence_breakers", "[\"\\n\",\":\",\"\\\"\",\"*\"]", out);

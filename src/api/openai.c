@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "api/forms.h"
 #include "api/params.h"
 #include "api/sampling.h"
 #include "base/err.h"
@@ -22,7 +23,7 @@ const char *openai_finish_name(cohort_finish finish) {
 }
 
 int openai_add_usage(const struct call *call, struct buf *out) {
-    uint64_t prompt = 0, cached = 0, generated = 0;
+    uint64_t prompt = 0, cached = 0, generated = 0, reasoning = 0;
     for (size_t i = 0; i < call->choices_n; i++) {
         const cohort_stats *stats = &call->choices[i].stats;
         /* Choices of one prompt share it: it counts once. */
@@ -31,14 +32,15 @@ int openai_add_usage(const struct call *call, struct buf *out) {
             cached += stats->cached_tokens;
         }
         generated += stats->generated_tokens;
+        if (call->choices[i].said.reasoned) reasoning += stats->reasoning_tokens;
     }
     return buf_addf(out,
                     "\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":%llu,"
                     "\"prompt_tokens_details\":{\"audio_tokens\":0,\"cached_tokens\":%llu},"
                     "\"completion_tokens_details\":{\"accepted_prediction_tokens\":0,\"audio_tokens\":0,"
-                    "\"reasoning_tokens\":0,\"rejected_prediction_tokens\":0}}",
+                    "\"reasoning_tokens\":%llu,\"rejected_prediction_tokens\":0}}",
                     (unsigned long long)prompt, (unsigned long long)generated, (unsigned long long)(prompt + generated),
-                    (unsigned long long)cached);
+                    (unsigned long long)cached, (unsigned long long)reasoning);
 }
 
 int openai_add_usage_so_far(const struct choice *choice, const cohort_event *event, struct buf *out) {
@@ -134,8 +136,8 @@ int openai_count(struct choice *choice, const cohort_event *event) {
 
 static size_t collected_bytes(const struct choice *choice) {
     const struct openai_choice *own = openai_choice_of(choice);
-    return choice->text.len + choice->tokens.len + choice->logprobs.len + choice->top_logprobs.len +
-           choice->offsets.len + own->ids.len + own->prompt.len;
+    return choice->text.len + choice->blocks_bytes + choice->tokens.len + choice->logprobs.len +
+           choice->top_logprobs.len + choice->offsets.len + own->ids.len + own->prompt.len;
 }
 
 int openai_collect(struct choice *choice, const cohort_event *event,
@@ -213,22 +215,16 @@ static const struct known_field common_fields[] = {
     {"spaces_between_special_tokens", FIELD_REFUSED, "true"},
     {"truncate_prompt_tokens", FIELD_REFUSED, NULL},
     {"n_keep", FIELD_REFUSED, "0"},
-    {"grammar", FIELD_REFUSED, "\"\""},
-    {"json_schema", FIELD_REFUSED, "{}"},
-    {"structured_outputs", FIELD_REFUSED, NULL},
-    {"guided_json", FIELD_REFUSED, NULL},
-    {"guided_regex", FIELD_REFUSED, NULL},
-    {"guided_choice", FIELD_REFUSED, NULL},
-    {"guided_grammar", FIELD_REFUSED, NULL},
-    {"regex", FIELD_REFUSED, NULL},
-    {"ebnf", FIELD_REFUSED, NULL},
     {"stop_regex", FIELD_REFUSED, NULL},
     {"logits_processors", FIELD_REFUSED, "[]"},
     {"lora", FIELD_REFUSED, "[]"},
     {"lora_path", FIELD_REFUSED, NULL},
     {"use_beam_search", FIELD_REFUSED, "false"},
     {"length_penalty", FIELD_REFUSED, "1"},
-    {"thinking_token_budget", FIELD_REFUSED, NULL},
+    {"thinking_token_budget", FIELD_REFUSED, "-1"},
+    {"reasoning_budget_tokens", FIELD_REFUSED, "-1"},
+    {"thinking_budget_tokens", FIELD_REFUSED, "-1"},
+    {"reasoning_budget_message", FIELD_REFUSED, "\"\""},
     {"repetition_detection", FIELD_REFUSED, NULL},
 };
 
@@ -239,7 +235,8 @@ int openai_check_known(struct call *call, const json_t *body, const struct known
                                        {fields, n},
                                        {common_fields, sizeof common_fields / sizeof common_fields[0]},
                                        params_known,
-                                       sampling_known};
+                                       sampling_known,
+                                       forms_known};
     int rc = fields_known(body, lists, sizeof lists / sizeof lists[0], unknown, sizeof unknown, err);
     reply_unknown(call->sink.http, unknown);
     return rc;

@@ -26,6 +26,9 @@ struct openai {
     int ids;            /* token ids are told */
     int usage_so_far;   /* every event of a stream tells usage */
     int add_begin;      /* a text prompt gets the begin token */
+    int legacy;         /* chats: calls are told as `function_call` */
+    int tools;          /* chats: there may be calls, and a content without text is null */
+    int hide_reasoning; /* chats: what was reasoned is not told */
     struct buf *echoes; /* texts of the prompts, prompts_n of them, if they are echoed */
     size_t echoes_n;
     struct openai_choice *choices;

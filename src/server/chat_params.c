@@ -2,7 +2,6 @@
 #include "server/chat_params.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -14,18 +13,28 @@ void chat_params_init(struct chat_params *c) {
 }
 
 void chat_params_deinit(struct chat_params *c) {
-    for (size_t i = 0; i < c->owned_n; i++) free(c->owned[i]); /* jansson's */
+    for (size_t i = 0; i < c->owned_n; i++) buf_free(&c->owned[i]);
     mem_free(c->chat.tool_names_allowed);
     *c = (struct chat_params){0};
 }
 
-int chat_params_text(struct chat_params *c, const json_t *value, const char **text, size_t *n, cohort_error *err) {
+void chat_params_keep(struct chat_params *c, struct buf *text) {
     assert(c->owned_n < CHAT_PARAMS_OWNED_MAX);
-    char *dump = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (!dump) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the request");
-    c->owned[c->owned_n++] = dump;
-    *text = dump;
-    *n = strlen(dump);
+    c->owned[c->owned_n++] = *text;
+    *text = (struct buf){0};
+}
+
+static int add(const char *bytes, size_t n, void *text) { return buf_add(text, bytes, n) ? -1 : 0; }
+
+int chat_params_text(struct chat_params *c, const json_t *value, const char **text, size_t *n, cohort_error *err) {
+    struct buf dump = {0};
+    if (json_dump_callback(value, add, &dump, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
+        buf_free(&dump);
+        return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the request");
+    }
+    *text = dump.data;
+    *n = dump.len;
+    chat_params_keep(c, &dump);
     return 0;
 }
 

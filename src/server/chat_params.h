@@ -5,13 +5,14 @@
 
 #include <jansson.h>
 
+#include "base/buf.h"
 #include "cohort/cohort.h"
 
 enum { CHAT_PARAMS_OWNED_MAX = 6 /* texts, one of each kind */ };
 
 struct chat_params {
     cohort_chat chat; /* its texts are `owned`, or in the body's JSON; messages NULL: no chat */
-    char *owned[CHAT_PARAMS_OWNED_MAX];
+    struct buf owned[CHAT_PARAMS_OWNED_MAX];
     size_t owned_n;
 };
 
@@ -19,7 +20,8 @@ struct chat_params {
 void chat_params_init(struct chat_params *c);
 void chat_params_deinit(struct chat_params *c);
 
-/* The value's JSON, which stays as long as `c`. */
+/* Texts that stay as long as `c`: one that is there, which is empty then, and a value's JSON. */
+void chat_params_keep(struct chat_params *c, struct buf *text);
 int chat_params_text(struct chat_params *c, const json_t *value, const char **text, size_t *n, cohort_error *err);
 /* In the shapes of OpenAI's API: messages, tools, an object of the template's variables. */
 int chat_params_messages(struct chat_params *c, const json_t *messages, cohort_error *err);

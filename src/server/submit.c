@@ -232,11 +232,30 @@ static void finish_work(struct call *call, int rc) {
     if (call->dialect->name_field) call->dialect->name_field(call, &call->error);
 }
 
+/* Tools that do not ask for it are held to their schemas anyhow, where these can be held: else they are let off. */
+static int compile_loose(struct call *call) {
+    cohort_prompt_info info;
+    cohort_prompt *loose;
+    cohort_chat chat = call->params.chat.chat;
+    chat.strict = 0;
+    chat.now_s = call->created;
+    int rc = cohort_prompt_render(call->server->model, &chat, &loose, NULL);
+    if (rc) return rc;
+    cohort_prompt_get(loose, &info);
+    if (info.grammar.kind) rc = cohort_grammar_compile(call->server->model, &info.grammar, &call->grammar, NULL);
+    cohort_prompt_free(loose);
+    return rc;
+}
+
 static void compile(struct pool_job *job) {
     struct call *call = (struct call *)job;
     const cohort_grammar_source source = form_of(call);
     if (call->gone) return; /* nobody waits for it */
     int rc = cohort_grammar_compile(call->server->model, &source, &call->grammar, &call->error);
+    if (rc == COHORT_E_UNSUPPORTED && call->chat && call->params.chat.chat.tools && compile_loose(call) == 0) {
+        call->error = (cohort_error){0};
+        rc = 0;
+    }
     if (rc) name_fault(call, &call->error);
     finish_work(call, rc ? rc : submit_all(call));
 }

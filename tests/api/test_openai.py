@@ -48,6 +48,7 @@ def integer(low, high):
 
 
 WINDOW = ([*NOT_INTEGERS, -2, 2 ** 20 + 1], [-1, 0, 2 ** 20, None])
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 FIELDS = {
     "temperature": number(0, 100), "dynatemp_range": number(0, 100), "dynatemp_exponent": number(0, 100), "top_p": number(0, 1),
     "min_p": number(0, 1), "typical_p": number(0, 1), "typ_p": number(0, 1), "top_n_sigma": number(-1, 1000),
@@ -97,11 +98,26 @@ FIELDS = {
     "service_tier": ([5, "flex", "priority", {}], ["auto", "default", None]),
     "skip_special_tokens": ([False, 5, "true"], [True, None]),
     "truncate_prompt_tokens": ([5, -1, "x"], [None]),
-    "grammar": ([5, "root ::= [a-z]"], ["", None]),
-    "json_schema": ([5, {"type": "object"}], [{}, None]),
-    "structured_outputs": ([5, {"json": {}}], [None]),
-    "response_format": ([5, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}, {}, "text"],
-                        [{"type": "text"}, None]),
+    "grammar": ([5, {}, "root ::= [a-"], ["", 'root ::= "a"', None]),
+    "json_schema": ([5, [], {"type": "nothing"}], [{}, {"type": "object"}, None]),
+    "regex": ([5, {}, "("], ["[ab]+", None]),
+    "ebnf": ([5, {}, "root"], ['root ::= "a"', None]),
+    "guided_json": ([5, [], {"type": "nothing"}, "{"], [{"type": "object"}, '{"type":"integer"}', None]),
+    "guided_regex": ([5, "("], ["a*", None]),
+    "guided_choice": ([5, {}, [], [5], [""], ["a\0"], "a"], [["a", "b"], None]),
+    "guided_grammar": ([5, "root"], ['root ::= "a"', None]),
+    "guided_whitespace_pattern": (["x", 5], [None]),
+    "grammar_lazy": ([True, 5], [False, None]),
+    "grammar_triggers": ([[{}], 5], [[], None]),
+    "structured_outputs": ([5, {}, {"json": 5}, {"json": {}, "regex": "a"}, {"json_object": 1}, {"json_object": False},
+                            {"choice": []}, {"regex": "a", "whitespace_pattern": " "}, {"regex": "a", "disable_fallback": 1}],
+                           [{"json": {"type": "integer"}}, {"regex": "a"}, {"choice": ["a"]}, {"json_object": True}, None]),
+    "response_format": ([5, {}, "text", {"type": "xml"}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": {"schema": {}}},
+                         {"type": "json_schema", "json_schema": {"name": "a b", "schema": {}}},
+                         {"type": "json_schema", "json_schema": {"name": "a", "schema": 5}},
+                         {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "nothing"}}}],
+                        [{"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}},
+                         {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": {"type": "integer"}}}, None]),
     "store": (NOT_BOOLS, [False, None]),
 }
 ONLY = {
@@ -116,12 +132,17 @@ ONLY = {
     CHAT: {
         "logprobs": ([0, 1, "true", [], {}], [True, False, None]),
         "top_logprobs": ([*NOT_INTEGERS, -1, 21, 2], [0, None]),
-        "tools": ([5, {}, "x", [{"type": "function", "function": {"name": "f"}}]], [[], None]),
+        "tools": ([5, {}, "x"], [[], [TOOL], None]),
         "tool_choice": ([5, {}, "required", {"type": "function", "function": {"name": "f"}}], ["none", "auto", None]),
-        "functions": ([5, {}, [{"name": "f"}]], [[], None]),
-        "function_call": ([5, {"name": "f"}], ["none", "auto", None]),
+        "functions": ([5, {}], [[], [{"name": "f"}], None]),
+        "function_call": ([5, {"name": "f"}, "required"], ["none", "auto", None]),
         "parallel_tool_calls": ([5, "true", {}], [True, False, None]),
-        "reasoning_effort": ([5, "low", "high", {}], ["none", None]),
+        "reasoning_effort": ([5, "low", "high", {}, "much"], ["none", None]),
+        "include_reasoning": (NOT_BOOLS, [True, False, None]),
+        "reasoning_format": ([5, "x", "deepseek-legacy"], ["none", "auto", "deepseek", None]),
+        "thinking_token_budget": ([*NOT_INTEGERS, -2, 2 ** 40], [-1, 0, 5, None]),
+        "reasoning_budget_tokens": ([*NOT_INTEGERS, -2], [-1, 0, None]),
+        "thinking_budget_tokens": ([*NOT_INTEGERS, -2], [-1, 0, None]),
         "verbosity": ([5, "low", "high"], ["medium", None]),
         "modalities": ([5, "text", ["audio"], ["text", "audio"]], [["text"], None]),
         "audio": ([5, {"voice": "alloy", "format": "wav"}], [None]),
@@ -133,7 +154,7 @@ ONLY = {
         "continue_final_message": ([*NOT_BOOLS, True], [False, None]),
         "echo": ([True, 5], [False, None]),
         "chat_template": (["x", 5], [None]),
-        "chat_template_kwargs": ([{"a": 1}, 5], [{}, None]),
+        "chat_template_kwargs": ([[], "x", 5], [{}, {"a": 1}, None]),
     },
 }
 CASES = [(path, field, *{**FIELDS, **ONLY[path]}[field]) for path in BOTH for field in {**FIELDS, **ONLY[path]}]
