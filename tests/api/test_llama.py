@@ -194,7 +194,7 @@ def test_bad_fields(server, field, value):
     assert refused(server, {**PLAIN, field: value}).get("param", "").startswith(field.replace("n_cmpl", ""))
 
 
-@pytest.mark.parametrize("field, value", [("grammar", "root ::= \"a\""), ("json_schema", {}), ("lora", [{"id": 0, "scale": 1}]), ("return_progress", True)])
+@pytest.mark.parametrize("field, value", [("grammar_lazy", True), ("grammar_triggers", [{"type": 0}]), ("lora", [{"id": 0, "scale": 1}]), ("return_progress", True)])
 def test_what_cannot_be_done_is_refused(server, field, value):
     assert refused(server, {**PLAIN, field: value}, kind="not_supported_error")["param"] == field
     refused(server, {**PLAIN, "prompt": {"prompt_string": "x", "multimodal_data": ["YQ=="]}}, kind="not_supported_error")

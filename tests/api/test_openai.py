@@ -524,9 +524,9 @@ USER = {"role": "user", "content": "Hi"}
     ({"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}, "[1].content[0].type"),
     ({"role": "user", "content": [{"type": "text"}]}, "[1].content[0].text"), ({"role": "user", "content": [{"type": "text", "text": None}]}, "[1].content[0].text"),
     ({**USER, "name": 5}, "[1].name"), ({"role": "assistant", "content": "x", "tool_calls": 5}, "[1].tool_calls"),
-    ({"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}, "[1].tool_calls"), ({"role": "assistant", "refusal": "no"}, "[1].refusal"),
+    ({"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}, "[1].tool_calls[0]"), ({"role": "assistant", "refusal": "no"}, "[1].refusal"),
     ({"role": "assistant", "refusal": 5}, "[1].refusal"), ({"role": "assistant", "audio": {"id": "x"}}, "[1].audio"),
-    ({"role": "assistant", "function_call": {"name": "f", "arguments": ""}}, "[1].function_call"), ({**USER, "tool_call_id": 5}, "[1].tool_call_id"),
+    ({"role": "assistant", "function_call": {"name": "f"}}, "[1].function_call"), ({**USER, "tool_call_id": 5}, "[1].tool_call_id"),
 ], ids=lambda v: json.dumps(v)[:50])
 def test_bad_messages(http, message, field):
     refused(http.post(CHAT, json={"messages": [USER, message], "max_tokens": 1}), "messages" + field)

@@ -37,7 +37,7 @@ def test_bad_completion_field(server, field, value):
 
 BAD_CHATS = [
     ("messages", None), ("messages", []), ("messages", "hi"), ("messages", {}),
-    ("top_logprobs", 2), ("tools", [{"type": "custom", "custom": {"name": "f"}}]), ("response_format", {"type": "json"}),
+    ("top_logprobs", 2), ("tools", {"type": "function"}), ("response_format", {"type": "json"}),
     ("logprobs", 5), ("reasoning_effort", "high"), ("priority", 101),
 ]
 
