@@ -1,11 +1,10 @@
-/* Anthropic's /v1/messages: what is read from a body, and how tokens and finishes are written, streamed and whole.
- * Shapes follow the published API description. Loop thread.
+/* Anthropic's /v1/messages: what is read from a body (messages: anthropic_chat.c; tools, thinking and the output's form:
+ * anthropic_tools.c). Shapes follow the published API description. Loop thread.
  *
- * Differences from the origin: what is no text, tools and thinking are refused (anthropic_chat.c). A message of the
- * assistant at the end is continued, white space at its end included. An answer has one text block, also when it is
- * empty. usage.cache_creation_input_tokens is 0: everything is kept anyhow. What was found in the cache is known at the
- * end: message_start counts the whole prompt as input_tokens, message_delta splits it. Besides, the fields of the other
- * generating endpoints are taken by the same names. */
+ * Differences from the origin: images, documents and the origin's own tools are refused. A message of the assistant at
+ * the end is continued, white space at its end included. usage.cache_creation_input_tokens is 0: everything is kept
+ * anyhow. What was found in the cache is known at the end: message_start counts the whole prompt as input_tokens,
+ * message_delta splits it. Besides, the fields of the other generating endpoints are taken by the same names. */
 #include "api/anthropic.h"
 
 #include <stdlib.h>
@@ -20,11 +19,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-/* What a call keeps of its body: the stop strings, which stop_sequence names. */
-struct message {
-    struct buf texts;
-    size_t begin[COHORT_STOPS_MAX + 1];
-};
+static const struct asked_names names = {.messages = "messages", .schema = "input_schema", .reasoning = "thinking"};
 
 static const struct known_field messages_fields[] = {
     {"model", FIELD_READ, NULL},
@@ -42,13 +37,13 @@ static const struct known_field messages_fields[] = {
     {"workspace_id", FIELD_NEUTRAL, "\"\""},
     {"speed", FIELD_REFUSED, "\"standard\""},
     {"cache_control", FIELD_NEUTRAL, "{}"},
-    {"tools", FIELD_REFUSED, "[]"},
-    {"thinking", FIELD_REFUSED, "{\"type\":\"disabled\"}"},
+    {"tools", FIELD_READ, NULL},
+    {"thinking", FIELD_READ, NULL},
     {"mcp_servers", FIELD_REFUSED, "[]"},
     {"container", FIELD_REFUSED, NULL},
     {"context_management", FIELD_REFUSED, "{}"},
-    {"output_config", FIELD_REFUSED, "{}"},
-    {"output_format", FIELD_REFUSED, NULL},
+    {"output_config", FIELD_READ, NULL},
+    {"output_format", FIELD_READ, NULL},
     /* of the other endpoints, by the same names */
     {"store", FIELD_READ, NULL},
     /* which have other names here, or one value */
@@ -68,15 +63,6 @@ static int check_known(struct evhttp_request *http, const json_t *body, cohort_e
     return rc;
 }
 
-/* Without tools they all mean the same. */
-static int check_tool_choice(const json_t *body, cohort_error *err) {
-    const json_t *choice = field_present(body, "tool_choice");
-    const char *type = json_string_value(json_object_get(choice, "type"));
-    if (!choice || (type && (strcmp(type, "auto") == 0 || strcmp(type, "none") == 0))) return 0;
-    return err_set(err, type ? COHORT_E_UNSUPPORTED : COHORT_E_ARGUMENT, "tool_choice",
-                   "tool_choice must be {\"type\": \"auto\"} or {\"type\": \"none\"}: there are no tools yet");
-}
-
 static int check_neutral(const json_t *body, cohort_error *err) {
     const json_t *metadata = field_present(body, "metadata"), *tier = field_present(body, "service_tier");
     if (metadata && !json_is_object(metadata))
@@ -84,7 +70,7 @@ static int check_neutral(const json_t *body, cohort_error *err) {
     const char *name = json_string_value(tier);
     if (tier && !(name && (strcmp(name, "auto") == 0 || strcmp(name, "standard_only") == 0)))
         return err_set(err, COHORT_E_ARGUMENT, "service_tier", "service_tier must be \"auto\" or \"standard_only\"");
-    return check_tool_choice(body, err);
+    return 0;
 }
 
 static int read_stop(struct call *call, struct message *own, const json_t *item, size_t i, cohort_error *err) {
@@ -115,14 +101,13 @@ static int read_stops(struct call *call, struct message *own, const json_t *body
     return rc;
 }
 
-static int read_chat(struct call *call, const json_t *body, cohort_error *err) {
-    json_t *chat;
-    int go_on = 0;
-    int rc = anthropic_chat(body, &chat, &go_on, err);
+static int read_chat(struct call *call, struct message *own, const json_t *body, cohort_error *err) {
+    struct asked asked;
+    int rc = anthropic_ask(body, &asked, err);
     if (rc) return rc;
-    if (go_on) call->params.chat.chat.ending = COHORT_CHAT_CONTINUE;
-    rc = params_chat(call, chat, err);
-    json_decref(chat);
+    own->hides_thinking = asked.hides_reasoning;
+    rc = asked_call(&asked, &names, call, err);
+    asked_free(&asked);
     return rc;
 }
 
@@ -140,88 +125,7 @@ static int messages_parse(struct call *call, const json_t *body, cohort_error *e
     struct message *own = call->own = mem_zalloc(1, sizeof *own);
     if (!own) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the request");
     rc = read_stops(call, own, body, err);
-    return rc ? rc : read_chat(call, body, err);
-}
-
-/* ---- what is told ---- */
-
-static int add_usage(const struct choice *choice, struct buf *out) {
-    const cohort_stats *s = &choice->stats;
-    return buf_addf(out,
-                    "\"usage\":{\"input_tokens\":%u,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":%u,"
-                    "\"output_tokens\":%u}",
-                    s->prompt_tokens - s->cached_tokens, s->cached_tokens, s->generated_tokens);
-}
-
-/* "stop_reason":...,"stop_sequence":... */
-static int add_stop(const struct choice *choice, struct buf *out) {
-    const struct message *own = choice->call->own;
-    int which = choice->stop_index;
-    if (choice->finish != COHORT_FINISH_STOP || which < 0 || which >= COHORT_STOPS_MAX)
-        return buf_addf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":null",
-                        choice->finish == COHORT_FINISH_LENGTH ? "max_tokens" : "end_turn");
-    int rc = buf_adds(out, "\"stop_reason\":\"stop_sequence\",\"stop_sequence\":");
-    return rc ? rc
-              : buf_json_string(out, own->texts.data + own->begin[which], own->begin[which + 1] - own->begin[which]);
-}
-
-static int add_head(const struct call *call, struct buf *out) {
-    int rc = buf_addf(out, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", call->id);
-    return rc ? rc : buf_json_string(out, call->model_name, strlen(call->model_name));
-}
-
-static int messages_open(struct call *call, struct buf *out) {
-    int rc = buf_adds(out, "{\"type\":\"message_start\",\"message\":");
-    if (!rc) rc = add_head(call, out);
-    if (!rc)
-        rc = buf_addf(
-            out,
-            ",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":{\"input_tokens\":%zu,"
-            "\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":0,\"output_tokens\":0}}}\n"
-            "{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n"
-            "{\"type\":\"ping\"}\n",
-            call->prompts[0].ids_n);
-    return rc;
-}
-
-static int add_delta(const cohort_event *event, struct buf *out) {
-    if (event->text_len == 0) return 0;
-    int rc =
-        buf_adds(out, "{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":");
-    if (!rc) rc = buf_json_string(out, event->text, event->text_len);
-    return rc ? rc : buf_adds(out, "}}\n");
-}
-
-static int messages_piece(struct choice *choice, const cohort_event *event, struct buf *out) {
-    if (!event) return 0;
-    int rc = add_delta(event, out);
-    if (rc || event->type != COHORT_EVENT_FINISH) return rc;
-    rc = buf_adds(out, "{\"type\":\"content_block_stop\",\"index\":0}\n{\"type\":\"message_delta\",\"delta\":{");
-    if (!rc) rc = add_stop(choice, out);
-    if (!rc) rc = buf_adds(out, "},");
-    if (!rc) rc = add_usage(choice, out);
-    return rc ? rc : buf_adds(out, "}\n");
-}
-
-static int messages_close(struct call *call, struct buf *out) {
-    (void)call;
-    return buf_adds(out, "{\"type\":\"message_stop\"}\n");
-}
-
-static int messages_collect(struct choice *choice, const cohort_event *event) {
-    return buf_add(&choice->text, event->text, event->text_len);
-}
-
-static int messages_whole(struct call *call, struct buf *out) {
-    const struct choice *choice = &call->choices[0];
-    int rc = add_head(call, out);
-    if (!rc) rc = buf_adds(out, ",\"content\":[{\"type\":\"text\",\"text\":");
-    if (!rc) rc = buf_json_string(out, choice->text.data ? choice->text.data : "", choice->text.len);
-    if (!rc) rc = buf_adds(out, "}],");
-    if (!rc) rc = add_stop(choice, out);
-    if (!rc) rc = buf_adds(out, ",");
-    if (!rc) rc = add_usage(choice, out);
-    return rc ? rc : buf_adds(out, "}");
+    return rc ? rc : read_chat(call, own, body, err);
 }
 
 static void messages_forget(struct call *call) {
@@ -231,10 +135,21 @@ static void messages_forget(struct call *call) {
     call->own = NULL;
 }
 
+static void messages_name_field(const struct call *call, cohort_error *err) {
+    (void)call;
+    asked_name(&names, err);
+}
+
+static int messages_collect(struct choice *choice, const cohort_event *event) {
+    (void)event;
+    return parts_collect(choice);
+}
+
 const struct dialect dialect_messages = {
     .path = "/v1/messages",
     .id_prefix = "msg_",
     .input = "messages",
+    .name_field = messages_name_field,
     .errors = &error_shape_anthropic,
     .names_events = 1,
     .text_bytes = messages_text_bytes,
@@ -252,17 +167,17 @@ const struct dialect dialect_messages = {
 
 void messages_count_tokens(struct server *server, struct evhttp_request *http, const char *name) {
     (void)name;
-    json_t *body, *chat = NULL;
-    int prefill = 0;
+    json_t *body;
+    struct asked asked = {0};
     cohort_error error = {0};
     int rc = fields_body(evhttp_request_get_input_buffer(http), &body, &error);
     if (!rc) rc = check_known(http, body, &error);
     if (!rc) rc = check_neutral(body, &error);
-    if (!rc) rc = anthropic_chat(body, &chat, &prefill, &error);
+    if (!rc) rc = anthropic_ask(body, &asked, &error);
     if (rc)
         reply_error(server, http, &error);
     else
-        count_chat(server, http, chat, prefill, NULL);
-    json_decref(chat);
+        count_chat(server, http, body, &asked, &names, NULL);
+    asked_free(&asked);
     json_decref(body);
 }

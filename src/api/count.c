@@ -1,6 +1,4 @@
 /* Counting a chat's tokens, for the endpoints that tell no more of it (routes.h). */
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "api/routes.h"
@@ -11,8 +9,9 @@
 struct count {
     struct task task; /* first member */
     const cohort_model *model;
-    char *messages;
-    int go_on;
+    json_t *body; /* has texts of the chat */
+    struct chat_params chat;
+    const struct asked_names *names;
     const char *object; /* a literal */
     size_t n;
 };
@@ -21,18 +20,15 @@ static void work(struct task *task) {
     struct count *count = (struct count *)task;
     cohort_prompt *prompt = NULL;
     cohort_prompt_info info;
-    cohort_chat chat;
-    cohort_chat_defaults(&chat);
-    chat.messages = count->messages;
-    chat.messages_n = strlen(count->messages);
-    chat.ending = count->go_on ? COHORT_CHAT_CONTINUE : 1;
-    chat.now_s = (int64_t)time(NULL);
-    int rc = cohort_prompt_render(count->model, &chat, &prompt, &task->error);
+    count->chat.chat.now_s = (int64_t)time(NULL);
+    int rc = cohort_prompt_render(count->model, &count->chat.chat, &prompt, &task->error);
     if (rc && !task->error.code) task->error.code = rc;
-    if (!rc) {
-        cohort_prompt_get(prompt, &info);
-        count->n = info.n;
+    if (rc) {
+        asked_name(count->names, &task->error);
+        return;
     }
+    cohort_prompt_get(prompt, &info);
+    count->n = info.n;
     cohort_prompt_free(prompt);
 }
 
@@ -45,9 +41,14 @@ static void answer(struct task *task) {
     sink_json(&task->sink, 200, text, (size_t)n);
 }
 
-static void forget(struct task *task) { free(((struct count *)task)->messages); }
+static void forget(struct task *task) {
+    struct count *count = (struct count *)task;
+    chat_params_deinit(&count->chat);
+    json_decref(count->body);
+}
 
-void count_chat(struct server *server, struct evhttp_request *http, const json_t *chat, int go_on, const char *object) {
+void count_chat(struct server *server, struct evhttp_request *http, json_t *body, const struct asked *asked,
+                const struct asked_names *names, const char *object) {
     struct count *count = task_new(server, http, sizeof *count);
     if (!count) return;
     cohort_error error = {0};
@@ -55,14 +56,14 @@ void count_chat(struct server *server, struct evhttp_request *http, const json_t
     count->task.answer = answer;
     count->task.forget = forget;
     count->model = server_model(server);
-    count->go_on = go_on;
+    count->body = json_incref(body);
+    count->names = names;
     count->object = object;
-    count->messages = json_dumps(chat, JSON_COMPACT);
-    if (!count->messages)
-        err_set(&error, COHORT_E_MEMORY, NULL, "no memory for the messages");
-    else if (strlen(count->messages) > TOKENS_TEXT_MAX)
-        err_set(&error, COHORT_E_LIMIT, NULL, "what is to be counted has more than %d bytes", TOKENS_TEXT_MAX);
-    if (error.code)
+    chat_params_init(&count->chat);
+    int rc = asked_chat(asked, names, count->model, &count->chat, &error);
+    if (!rc && count->chat.chat.messages_n + count->chat.chat.tools_n > TOKENS_TEXT_MAX)
+        rc = err_set(&error, COHORT_E_LIMIT, NULL, "what is to be counted has more than %d bytes", TOKENS_TEXT_MAX);
+    if (rc)
         task_refuse(&count->task, &error);
     else
         task_start(&count->task, TASK_TOKENS);

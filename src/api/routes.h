@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "api/asked.h"
 #include "server/call.h"
 #include "server/http.h"
 
@@ -23,8 +24,9 @@ void responses_delete(struct server *server, struct evhttp_request *http, const 
 void responses_cancel(struct server *server, struct evhttp_request *http, const char *id);
 void responses_items(struct server *server, struct evhttp_request *http, const char *id);
 
-/* Answers {"input_tokens":N}, the length of the chat (OpenAI's messages) as a prompt. `go_on`: its last message stays
- * open. `object` (a literal, NULL: none) is told besides. */
-void count_chat(struct server *server, struct evhttp_request *http, const json_t *chat, int go_on, const char *object);
+/* Answers {"input_tokens":N}, the length of the prompt that the chat which `body` asks for has. `names` for errors;
+ * `object` (a literal, NULL: none) is told besides. */
+void count_chat(struct server *server, struct evhttp_request *http, json_t *body, const struct asked *asked,
+                const struct asked_names *names, const char *object);
 
 #endif
