@@ -1,5 +1,5 @@
-/* Anthropic's /v1/messages: what is read from a body (messages: anthropic_chat.c; tools, thinking and the output's form:
- * anthropic_tools.c). Shapes follow the published API description. Loop thread.
+/* Anthropic's /v1/messages: what is read from a body (messages: anthropic_chat.c; tools, thinking and the output's
+ * form: anthropic_tools.c). Shapes follow the published API description. Loop thread.
  *
  * Differences from the origin: images, documents and the origin's own tools are refused. A message of the assistant at
  * the end is continued, white space at its end included. usage.cache_creation_input_tokens is 0: everything is kept

@@ -62,8 +62,8 @@ static int check_type(const json_t *block, const char *place, const char **type,
 }
 
 static int refuse_type(cohort_error *err, const char *place, const char *type, const char *taken) {
-    return err_set(err, COHORT_E_UNSUPPORTED, place, "%s has the type \"%.64s\"; this server takes %s here", place, type,
-                   taken);
+    return err_set(err, COHORT_E_UNSUPPORTED, place, "%s has the type \"%.64s\"; this server takes %s here", place,
+                   type, taken);
 }
 
 /* Blocks that are nothing but text, behind `parts`. */
@@ -106,10 +106,11 @@ static int is_waiting(const struct reading *r) { return json_object_size(r->pend
 /* Something else than a result stands where results are waited for. */
 static int miss_result(const struct reading *r, const char *place, cohort_error *err) {
     const char *id = json_object_iter_key(json_object_iter(r->pending));
-    return err_set(err, COHORT_E_ARGUMENT, place,
-                   "%s: the tool_use \"%.64s\" has no tool_result in front of it; results come first in the message behind "
-                   "their calls",
-                   place, id ? id : "");
+    return err_set(
+        err, COHORT_E_ARGUMENT, place,
+        "%s: the tool_use \"%.64s\" has no tool_result in front of it; results come first in the message behind "
+        "their calls",
+        place, id ? id : "");
 }
 
 static int add_result(struct reading *r, const json_t *block, const char *place, cohort_error *err) {
@@ -121,7 +122,8 @@ static int add_result(struct reading *r, const json_t *block, const char *place,
     if (!id) return wrong(err, place, ".tool_use_id must be a string");
     if (!json_object_get(r->pending, id))
         return err_set(err, COHORT_E_ARGUMENT, place,
-                       "%s: \"%.64s\" is no tool_use of the assistant's message before that waits for a result", place, id);
+                       "%s: \"%.64s\" is no tool_use of the assistant's message before that waits for a result", place,
+                       id);
     snprintf(at, sizeof at, "%s.content", place);
     if (content && !json_is_string(content) && !json_is_array(content))
         return wrong(err, at, " must be a string or an array of text blocks");
@@ -153,8 +155,8 @@ static int add_call(struct reading *r, const json_t *block, const char *place, c
     if (json_object_get(r->used, id))
         return err_set(err, COHORT_E_ARGUMENT, place, "%s.id is \"%.64s\", which another call has", place, id);
     json_t *arguments = json_text_string(input);
-    json_t *call = arguments ? json_pack("{s:s,s:s,s:{s:s,s:o}}", "id", id, "type", "function", "function", "name", name,
-                                         "arguments", arguments)
+    json_t *call = arguments ? json_pack("{s:s,s:s,s:{s:s,s:o}}", "id", id, "type", "function", "function", "name",
+                                         name, "arguments", arguments)
                              : NULL;
     if (json_array_append_new(r->calls, call) != 0) return no_memory(err);
     if (json_object_set_new(r->used, id, json_true()) != 0) return no_memory(err);
@@ -230,9 +232,8 @@ static int read_message(struct reading *r, const json_t *message, size_t i, coho
     snprintf(place, sizeof place, "messages[%zu].role", i);
     if (!r->role || (strcmp(r->role, "user") != 0 && strcmp(r->role, "assistant") != 0))
         return err_set(err, COHORT_E_ARGUMENT, place, "%s must be \"user\" or \"assistant\"%s", place,
-                       r->role && strcmp(r->role, "system") == 0
-                           ? "; a system prompt goes into the field \"system\""
-                           : "");
+                       r->role && strcmp(r->role, "system") == 0 ? "; a system prompt goes into the field \"system\""
+                                                                 : "");
     snprintf(place, sizeof place, "messages[%zu].content", i);
     const json_t *content = json_object_get(message, "content");
     int turns = !before || strcmp(before, r->role) != 0, text = json_is_string(content);

@@ -131,11 +131,10 @@ int messages_open(struct call *call, struct buf *out) {
     int rc = buf_adds(out, "{\"type\":\"message_start\",\"message\":");
     if (!rc) rc = add_head(call, out);
     if (!rc)
-        rc = buf_addf(
-            out,
-            ",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":{\"input_tokens\":%zu,"
-            "\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":0,\"output_tokens\":0}}}\n",
-            call->prompts[0].ids_n);
+        rc = buf_addf(out,
+                      ",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":{\"input_tokens\":%zu,"
+                      "\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":0,\"output_tokens\":0}}}\n",
+                      call->prompts[0].ids_n);
     /* what cannot but be text */
     if (!rc && !call->choices[0].reader) rc = start_text(call->own, out);
     return rc ? rc : buf_adds(out, "{\"type\":\"ping\"}\n");

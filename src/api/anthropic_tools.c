@@ -1,8 +1,8 @@
 /* Tools, thinking and the output's form in Anthropic's bodies (anthropic.h). Pure.
  *
- * Tools are the client's own: those with another type than "custom" would be run by the origin's servers and are refused
- * by their type. A budget is of the tokens of thinking; without thinking in a body it is the model's template that says
- * whether there is some. Effort is told to the template. */
+ * Tools are the client's own: those with another type than "custom" would be run by the origin's servers and are
+ * refused by their type. A budget is of the tokens of thinking; without thinking in a body it is the model's template
+ * that says whether there is some. Effort is told to the template. */
 #include <string.h>
 
 #include "api/anthropic.h"
@@ -31,8 +31,8 @@ static int check_beside(const json_t *tool, const char *place, cohort_error *err
     if (json_array_size(examples) || (examples && !json_is_array(examples)))
         return err_set(err, COHORT_E_UNSUPPORTED, place, "%s.input_examples cannot be told to the model", place);
     const json_t *caller = json_array_get(callers, 0);
-    if (callers && (json_array_size(callers) != 1 || !json_is_string(caller) ||
-                    strcmp(json_string_value(caller), "direct") != 0))
+    if (callers &&
+        (json_array_size(callers) != 1 || !json_is_string(caller) || strcmp(json_string_value(caller), "direct") != 0))
         return err_set(err, COHORT_E_UNSUPPORTED, place, "%s.allowed_callers must be [\"direct\"]", place);
     return anthropic_cache_control(tool, place, err);
 }
@@ -47,7 +47,8 @@ static int read_tool(struct asked *asked, const json_t *tool, size_t i, cohort_e
     if (!type) return err_set(err, COHORT_E_ARGUMENT, place, "%s.type must be a string", place);
     if (strcmp(type, "custom") != 0)
         return err_set(err, COHORT_E_UNSUPPORTED, place,
-                       "%s has the type \"%.64s\"; this server runs no tools of its own: \"custom\" ones only", place, type);
+                       "%s has the type \"%.64s\"; this server runs no tools of its own: \"custom\" ones only", place,
+                       type);
     if (!json_is_object(schema))
         return err_set(err, COHORT_E_ARGUMENT, place, "%s.input_schema must be an object", place);
     const char *of = field_word(schema, "type");
@@ -124,8 +125,7 @@ static int read_thinking(struct asked *asked, const json_t *body, cohort_error *
     const json_t *thinking = field_present(body, "thinking");
     const char *type = field_word(thinking, "type");
     if (!thinking) return 0;
-    if (!type)
-        return err_set(err, COHORT_E_ARGUMENT, "thinking", "thinking must be an object with a \"type\"");
+    if (!type) return err_set(err, COHORT_E_ARGUMENT, "thinking", "thinking must be an object with a \"type\"");
     if (strcmp(type, "disabled") == 0) {
         asked->reasoning = COHORT_REASONING_OFF;
         return 0;
@@ -150,7 +150,8 @@ static int read_format(struct asked *asked, const json_t *format, const char *pl
     const json_t *schema = json_object_get(format, "schema");
     if (!type) return err_set(err, COHORT_E_ARGUMENT, place, "%s must be an object with a \"type\"", place);
     if (strcmp(type, "json_schema") != 0)
-        return err_set(err, COHORT_E_UNSUPPORTED, place, "%s.type is \"%.64s\"; it must be \"json_schema\"", place, type);
+        return err_set(err, COHORT_E_UNSUPPORTED, place, "%s.type is \"%.64s\"; it must be \"json_schema\"", place,
+                       type);
     if (!json_is_object(schema)) return err_set(err, COHORT_E_ARGUMENT, place, "%s.schema must be an object", place);
     asked->schema = schema;
     asked->form_field = place;

@@ -31,8 +31,8 @@ static int check_name(const struct asked *asked, const json_t *name, const char 
     size_t len = json_string_length(name);
     if (!text || len == 0 || len > TOOL_NAME_MAX ||
         strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != len)
-        return err_set(err, COHORT_E_ARGUMENT, place, "%s.name must have 1 to %d letters, digits, \"_\" and \"-\"", place,
-                       TOOL_NAME_MAX);
+        return err_set(err, COHORT_E_ARGUMENT, place, "%s.name must have 1 to %d letters, digits, \"_\" and \"-\"",
+                       place, TOOL_NAME_MAX);
     if (asked_has_tool(asked, text))
         return err_set(err, COHORT_E_ARGUMENT, place, "%s.name is \"%s\", which another tool has", place, text);
     return 0;
@@ -80,8 +80,7 @@ static int set_reasoning(const struct asked *asked, const struct asked_names *na
     chat->effort = asked->effort;
     if (info.chat_reasoning || asked->reasoning != COHORT_REASONING_ON) return 0;
     if (!asked->may_reason)
-        return err_set(err, COHORT_E_UNSUPPORTED, names->reasoning, "%s: this model does not reason",
-                       names->reasoning);
+        return err_set(err, COHORT_E_UNSUPPORTED, names->reasoning, "%s: this model does not reason", names->reasoning);
     chat->reasoning = COHORT_REASONING_DEFAULT;
     return 0;
 }

@@ -69,10 +69,10 @@ json_t *json_text_string(const json_t *value) {
 /* ---- closing what was cut off ---- */
 
 struct closing {
-    struct buf open; /* brackets that are open, outermost first */
-    size_t kept;     /* bytes up to the end of the last value that is whole, */
+    struct buf open;  /* brackets that are open, outermost first */
+    size_t kept;      /* bytes up to the end of the last value that is whole, */
     size_t kept_open; /* and the brackets that are open there */
-    int name;        /* the string that comes is a member's name */
+    int name;         /* the string that comes is a member's name */
 };
 
 static int open_bracket(struct closing *c, char bracket, size_t behind) {

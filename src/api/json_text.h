@@ -6,8 +6,8 @@
 
 #include "base/buf.h"
 
-/* On one line with ", " and ": ", members in their order, as chat templates write it; reals as short as they can be said
- * (the library writes 0.1 with seventeen digits). */
+/* On one line with ", " and ": ", members in their order, as chat templates write it; reals as short as they can be
+ * said (the library writes 0.1 with seventeen digits). */
 int json_text(struct buf *out, const json_t *value);
 /* What of the beginning of an object is whole, closed: the members and elements up to where it was cut off. A whole one
  * stays as it is; "{}" if it is no object. */

@@ -1,7 +1,8 @@
-/* OpenAI's /v1/responses: what is read from a body, and how tokens and finishes are written, streamed and whole. Shapes
- * follow the published API description. Loop thread.
+/* OpenAI's /v1/responses: what is read from a body (items: responses_items.c; tools, reasoning and the text's form:
+ * responses_tools.c), and the object at an answer's ends. Shapes follow the published API description. Loop thread.
  *
- * Differences from the origin: input and output are text, there are no tools and no reasoning (responses_items.c).
+ * Differences from the origin: input and output are text, and tools are functions. max_tool_calls, which is of the
+ * origin's own tools, has no effect. Reasoning is told in clear, so that nothing encrypted is included.
  * max_output_tokens may be from 1 on (the origin: 16). `store` is true unless it is said otherwise where the server has
  * a state directory, and false elsewhere; `background` needs it. What is stored is kept as docs/STORED.md says, and its
  * stream's event N + 1 is sequence_number N. A response that was cancelled ends its stream with response.incomplete,
@@ -25,12 +26,7 @@
 
 enum { ID_MAX = 63, NAME_MAX_BYTES = 512 };
 
-/* What a call keeps of its body, and how far its stream is. */
-struct response {
-    struct buf echo;
-    uint64_t events; /* so far: the next one's sequence_number */
-    int background;
-};
+const struct asked_names responses_names = {.messages = "input", .schema = "parameters", .reasoning = "reasoning"};
 
 static const struct known_field responses_fields[] = {
     {"model", FIELD_READ, NULL},
@@ -57,7 +53,7 @@ static const struct known_field responses_fields[] = {
     {"prompt_cache_retention", FIELD_NEUTRAL, "\"\""},
     {"prompt_cache_options", FIELD_NEUTRAL, "{}"},
     {"truncation", FIELD_REFUSED, "\"disabled\""},
-    {"tools", FIELD_REFUSED, "[]"},
+    {"tools", FIELD_READ, NULL},
     {"prompt", FIELD_REFUSED, NULL},
     {"conversation", FIELD_REFUSED, NULL},
     {"context_management", FIELD_REFUSED, "[]"},
@@ -84,41 +80,6 @@ static int is_null_or(const json_t *value, const char *text) {
     return !value || json_is_null(value) || (json_is_string(value) && strcmp(json_string_value(value), text) == 0);
 }
 
-static int check_text(const json_t *body, cohort_error *err) {
-    const json_t *text = field_present(body, "text"), *format = field_present(text, "format");
-    if (text && !json_is_object(text))
-        return err_set(err, COHORT_E_ARGUMENT, "text", "text must be an object, not %s", field_type(text));
-    if (format && !json_is_string(json_object_get(format, "type")))
-        return err_set(err, COHORT_E_ARGUMENT, "text", "text.format must be an object with a \"type\"");
-    if (format && !is_null_or(json_object_get(format, "type"), "text"))
-        return err_set(err, COHORT_E_UNSUPPORTED, "text",
-                       "text.format must be {\"type\": \"text\"}; other formats are not supported by this server yet");
-    return is_null_or(json_object_get(text, "verbosity"), "medium")
-               ? 0
-               : err_set(err, COHORT_E_UNSUPPORTED, "text", "text.verbosity must be \"medium\"");
-}
-
-static int check_reasoning(const json_t *body, cohort_error *err) {
-    const json_t *reasoning = field_present(body, "reasoning");
-    if (!reasoning) return 0;
-    if (!json_is_object(reasoning))
-        return err_set(err, COHORT_E_ARGUMENT, "reasoning", "reasoning must be an object, not %s",
-                       field_type(reasoning));
-    if (is_null_or(json_object_get(reasoning, "effort"), "none") && !field_present(reasoning, "summary") &&
-        !field_present(reasoning, "generate_summary"))
-        return 0;
-    return err_set(err, COHORT_E_UNSUPPORTED, "reasoning",
-                   "reasoning must be {\"effort\": \"none\"}; it is not supported by this server yet");
-}
-
-/* Without tools they mean the same. */
-static int check_tool_choice(const json_t *body, cohort_error *err) {
-    const json_t *choice = field_present(body, "tool_choice");
-    if (is_null_or(choice, "auto") || is_null_or(choice, "none")) return 0;
-    return err_set(err, COHORT_E_UNSUPPORTED, "tool_choice",
-                   "tool_choice must be \"auto\" or \"none\": there are no tools yet");
-}
-
 static int check_tier(const json_t *body, cohort_error *err) {
     const json_t *tier = field_present(body, "service_tier");
     if (is_null_or(tier, "auto") || is_null_or(tier, "default")) return 0;
@@ -135,15 +96,10 @@ static int check_names(const json_t *body, cohort_error *err) {
 }
 
 int responses_check_neutral(const json_t *body, cohort_error *err) {
-    int parallel;
     int64_t calls;
-    int rc = check_text(body, err);
-    if (!rc) rc = check_reasoning(body, err);
-    if (!rc) rc = check_tool_choice(body, err);
-    if (!rc) rc = check_tier(body, err);
+    int rc = check_tier(body, err);
     if (!rc) rc = params_metadata(body, err);
     if (!rc) rc = check_names(body, err);
-    if (!rc) rc = field_bool(body, "parallel_tool_calls", &parallel, err);
     return rc ? rc : field_integer(body, "max_tool_calls", 1, INT32_MAX, &calls, err);
 }
 
@@ -151,7 +107,7 @@ int responses_check_neutral(const json_t *body, cohort_error *err) {
 
 static int read_include(const json_t *body, int *logprobs, cohort_error *err) {
     static const char *const names[] = {"message.output_text.logprobs",
-                                        /* of what there is none of yet */
+                                        /* of what there is none of */
                                         "reasoning.encrypted_content", "file_search_call.results",
                                         "web_search_call.results", "web_search_call.action.sources",
                                         "message.input_image.image_url", "computer_call_output.output.image_url",
@@ -196,12 +152,13 @@ static int read_keeping(struct call *call, struct response *own, const json_t *b
     return 0;
 }
 
-static int read_chat(struct call *call, const json_t *body, cohort_error *err) {
-    json_t *chat;
-    int rc = responses_chat(body, &chat, err);
+static int read_chat(struct call *call, struct response *own, const json_t *body, cohort_error *err) {
+    struct asked asked;
+    int rc = responses_ask(body, 0, &asked, err);
     if (rc) return rc;
-    rc = params_chat(call, chat, err);
-    json_decref(chat);
+    own->summarises = asked.summarises;
+    rc = asked_call(&asked, &responses_names, call, err);
+    asked_free(&asked);
     return rc;
 }
 
@@ -217,7 +174,7 @@ static int responses_parse(struct call *call, const json_t *body, cohort_error *
     struct response *own = call->own = mem_zalloc(1, sizeof *own);
     if (!own) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the request");
     rc = read_keeping(call, own, body, &stored, err);
-    if (!rc) rc = read_chat(call, body, err);
+    if (!rc) rc = read_chat(call, own, body, err);
     if (!rc && responses_echo(&own->echo, body, stored) != 0)
         rc = err_set(err, COHORT_E_MEMORY, NULL, "no memory for the request");
     return rc;
@@ -237,7 +194,8 @@ static const char *status_of(const struct choice *choice) {
 static int add_object(const struct call *call, const char *status, const char *failure, struct buf *out) {
     const struct response *own = call->own;
     const struct choice *choice = &call->choices[0];
-    int ended = choice->finished && !failure;
+    struct buf items = {0};
+    int ended = choice->finished && !failure, rc = ended ? responses_add_output(choice, &items) : 0;
     const struct response_view view = {
         .id = call->id,
         .model = call->model_name,
@@ -246,49 +204,18 @@ static int add_object(const struct call *call, const char *status, const char *f
         .echo = own->echo.data,
         .failure = failure,
         .cut = ended && choice->finish == COHORT_FINISH_LENGTH ? "max_output_tokens" : NULL,
-        .has_output = ended,
-        .text = &choice->text,
-        .logprobs = &choice->logprobs,
+        .output = items.data,
         .stats = ended && choice->finish != COHORT_FINISH_CANCELLED ? &choice->stats : NULL,
     };
-    return responses_object(out, &view);
-}
-
-/* {"type":...,"sequence_number":N without the end. */
-static int begin_event(struct call *call, const char *type, struct buf *out) {
-    struct response *own = call->own;
-    return buf_addf(out, "{\"type\":\"response.%s\",\"sequence_number\":%llu", type, (unsigned long long)own->events++);
+    if (!rc) rc = responses_object(out, &view);
+    buf_free(&items);
+    return rc;
 }
 
 static int object_event(struct call *call, const char *type, const char *status, const char *failure, struct buf *out) {
-    int rc = begin_event(call, type, out);
+    int rc = responses_begin_event(call, type, out);
     if (!rc) rc = buf_adds(out, ",\"response\":");
     if (!rc) rc = add_object(call, status, failure, out);
-    return rc ? rc : buf_adds(out, "}\n");
-}
-
-static int item_event(struct call *call, const char *type, const char *status, struct buf *out) {
-    const struct choice *choice = &call->choices[0];
-    int rc = begin_event(call, type, out);
-    if (!rc) rc = buf_adds(out, ",\"output_index\":0,\"item\":");
-    if (!rc)
-        rc = responses_output_item(out, call->id, status, choice->finished ? &choice->text : NULL, &choice->logprobs);
-    return rc ? rc : buf_adds(out, "}\n");
-}
-
-/* ,"item_id":...,"output_index":0,"content_index":0 behind the beginning. */
-static int begin_part(struct call *call, const char *type, struct buf *out) {
-    int rc = begin_event(call, type, out);
-    return rc ? rc
-              : buf_addf(out, ",\"item_id\":\"msg_%s\",\"output_index\":0,\"content_index\":0",
-                         call->id + strlen(RESPONSES_PREFIX));
-}
-
-static int part_event(struct call *call, const char *type, struct buf *out) {
-    const struct choice *choice = &call->choices[0];
-    int rc = begin_part(call, type, out);
-    if (!rc) rc = buf_adds(out, ",\"part\":");
-    if (!rc) rc = responses_output_part(out, &choice->text, &choice->logprobs);
     return rc ? rc : buf_adds(out, "}\n");
 }
 
@@ -296,47 +223,8 @@ static int responses_open(struct call *call, struct buf *out) {
     const struct response *own = call->own;
     int rc = object_event(call, "created", own->background ? "queued" : "in_progress", NULL, out);
     if (!rc) rc = object_event(call, "in_progress", "in_progress", NULL, out);
-    if (!rc) rc = item_event(call, "output_item.added", "in_progress", out);
-    return rc ? rc : part_event(call, "content_part.added", out);
-}
-
-static int responses_collect(struct choice *choice, const cohort_event *event) {
-    int rc = buf_add(&choice->text, event->text, event->text_len);
-    if (rc || event->type != COHORT_EVENT_TOKEN || choice->call->params.logprobs < 0) return rc;
-    if (choice->logprobs.len) rc = buf_adds(&choice->logprobs, ",");
-    return rc ? rc : openai_add_logprob(choice->call, event, event->top_n, &choice->logprobs);
-}
-
-static int add_delta(struct choice *choice, const cohort_event *event, struct buf *out) {
-    int logprobs = event->type == COHORT_EVENT_TOKEN && choice->call->params.logprobs >= 0;
-    if (!logprobs && event->text_len == 0) return 0;
-    int rc = begin_part(choice->call, "output_text.delta", out);
-    if (!rc) rc = buf_adds(out, ",\"delta\":");
-    if (!rc) rc = buf_json_string(out, event->text, event->text_len);
-    if (!rc) rc = buf_adds(out, ",\"logprobs\":[");
-    if (!rc && logprobs) rc = openai_add_logprob(choice->call, event, event->top_n, out);
-    return rc ? rc : buf_adds(out, "]}\n");
-}
-
-static int add_done(struct choice *choice, struct buf *out) {
-    struct call *call = choice->call;
-    int rc = begin_part(call, "output_text.done", out);
-    if (!rc) rc = buf_adds(out, ",\"text\":");
-    if (!rc) rc = buf_json_string(out, choice->text.data ? choice->text.data : "", choice->text.len);
-    if (!rc) rc = buf_adds(out, ",\"logprobs\":[");
-    if (!rc) rc = buf_add(out, choice->logprobs.data, choice->logprobs.len);
-    if (!rc) rc = buf_adds(out, "]}\n");
-    if (!rc) rc = part_event(call, "content_part.done", out);
-    return rc ? rc
-              : item_event(call, "output_item.done", choice->finish == COHORT_FINISH_STOP ? "completed" : "incomplete",
-                           out);
-}
-
-static int responses_piece(struct choice *choice, const cohort_event *event, struct buf *out) {
-    if (!event) return 0;
-    int rc = responses_collect(choice, event);
-    if (!rc) rc = add_delta(choice, event, out);
-    return rc || event->type != COHORT_EVENT_FINISH ? rc : add_done(choice, out);
+    /* what cannot but be text */
+    return rc || call->choices[0].reader ? rc : responses_start_text(&call->choices[0], out);
 }
 
 static int responses_close(struct call *call, struct buf *out) {
@@ -361,15 +249,25 @@ static int responses_fail(struct call *call, const cohort_error *error, struct b
 
 static void responses_forget(struct call *call) {
     struct response *own = call->own;
-    if (own) buf_free(&own->echo);
+    if (own) {
+        buf_free(&own->echo);
+        buf_free(&own->begins);
+        buf_free(&own->waiting);
+    }
     mem_free(own);
     call->own = NULL;
+}
+
+static void responses_name_field(const struct call *call, cohort_error *err) {
+    (void)call;
+    asked_name(&responses_names, err);
 }
 
 const struct dialect dialect_responses = {
     .path = "/v1/responses",
     .id_prefix = RESPONSES_PREFIX,
     .input = "input",
+    .name_field = responses_name_field,
     .errors = &error_shape_openai,
     .names_events = 1,
     .keeps = 1,

@@ -134,8 +134,8 @@ static int add_output(struct reading *r, const json_t *item, const char *place, 
     if (!id) return wrong(err, place, ".call_id must be a string");
     if (!json_object_get(r->pending, id) && !r->joins)
         return err_set(err, COHORT_E_ARGUMENT, place,
-                       "%s: there is no function_call in front of it that has the call_id \"%.64s\" and no output", place,
-                       id);
+                       "%s: there is no function_call in front of it that has the call_id \"%.64s\" and no output",
+                       place, id);
     snprintf(at, sizeof at, "%s.output", place);
     json_t *content;
     int rc = read_content(json_object_get(item, "output"), at, &content, err);
@@ -152,7 +152,8 @@ static int join_texts(struct buf *out, const json_t *parts, const char *type, co
         const json_t *part = json_array_get(parts, i), *text = json_object_get(part, "text");
         const char *own = field_word(part, "type");
         if (!own || strcmp(own, type) != 0 || !json_is_string(text))
-            return err_set(err, COHORT_E_ARGUMENT, place, "%s must have parts {\"type\": \"%s\", \"text\"}", place, type);
+            return err_set(err, COHORT_E_ARGUMENT, place, "%s must have parts {\"type\": \"%s\", \"text\"}", place,
+                           type);
         int rc = out->len && json_string_length(text) ? buf_adds(out, "\n") : 0;
         if (!rc) rc = buf_add(out, json_string_value(text), json_string_length(text));
         if (rc) return no_memory(err);
@@ -184,8 +185,7 @@ static int add_reasoning(struct reading *r, const json_t *item, const char *plac
     if (!rc && text.len && own.len) rc = buf_adds(&text, "\n");
     if (!rc && own.len) rc = buf_add(&text, own.data, own.len);
     if (!rc && own.len) rc = begin_turn(r, err);
-    if (!rc && own.len &&
-        json_object_set_new(r->turn, "reasoning_content", json_stringn(text.data, text.len)) != 0)
+    if (!rc && own.len && json_object_set_new(r->turn, "reasoning_content", json_stringn(text.data, text.len)) != 0)
         rc = no_memory(err);
     buf_free(&text);
     buf_free(&own);

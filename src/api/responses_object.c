@@ -1,34 +1,50 @@
 /* The object of /v1/responses (responses.h). Pure: it follows from the request and what was said, so that a call that
  * is made again after a crash tells it with the same bytes; hence completed_at is left out. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "api/json_text.h"
 #include "api/responses.h"
 #include "server/fields.h"
-
-/* As short as it can be said. */
-static int add_real(struct buf *out, double value) {
-    char text[40];
-    snprintf(text, sizeof text, "%.15g", value);
-    if (strtod(text, NULL) != value) snprintf(text, sizeof text, "%.17g", value);
-    return buf_adds(out, text);
-}
-
-static int add_json(struct buf *out, const json_t *value) {
-    if (json_is_real(value)) return add_real(out, json_real_value(value));
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    int rc = text ? buf_adds(out, text) : COHORT_E_MEMORY;
-    free(text);
-    return rc;
-}
 
 /* A member with the value that the request gave it, or `other`. */
 static int add_member(struct buf *out, const json_t *body, const char *name, const char *other) {
     const json_t *value = field_present(body, name);
     int rc = buf_addf(out, ",\"%s\":", name);
-    if (!rc) rc = value ? add_json(out, value) : buf_adds(out, other);
+    if (!rc) rc = value ? json_text(out, value) : buf_adds(out, other);
     return rc;
+}
+
+/* A function as the origin repeats it. */
+static int add_tool(struct buf *out, const json_t *tool) {
+    const json_t *strict = field_present(tool, "strict");
+    int rc = buf_adds(out, "{\"type\":\"function\",\"name\":");
+    if (!rc) rc = json_text(out, json_object_get(tool, "name"));
+    if (!rc) rc = add_member(out, tool, "description", "null");
+    if (!rc) rc = add_member(out, tool, "parameters", "null");
+    return rc ? rc : buf_addf(out, ",\"strict\":%s}", strict && json_is_false(strict) ? "false" : "true");
+}
+
+static int add_tools(struct buf *out, const json_t *tools) {
+    int rc = buf_adds(out, ",\"tools\":[");
+    for (size_t i = 0; i < json_array_size(tools) && !rc; i++) {
+        if (i) rc = buf_adds(out, ",");
+        if (!rc) rc = add_tool(out, json_array_get(tools, i));
+    }
+    return rc ? rc : buf_adds(out, "]");
+}
+
+static int add_forms(struct buf *out, const json_t *body) {
+    const json_t *reasoning = field_present(body, "reasoning"), *text = field_present(body, "text");
+    const json_t *verbosity = field_present(text, "verbosity");
+    const char *other = field_present(reasoning, "generate_summary") ? "\"auto\"" : "null";
+    int rc = buf_adds(out, ",\"reasoning\":{\"context\":null");
+    if (!rc) rc = add_member(out, reasoning, "effort", "null");
+    if (!rc) rc = add_member(out, reasoning, "summary", other);
+    if (!rc) rc = buf_addf(out, "},\"text\":{%s", verbosity ? "\"verbosity\":\"medium\"," : "");
+    const json_t *format = field_present(text, "format");
+    if (!rc) rc = buf_adds(out, "\"format\":");
+    if (!rc) rc = format ? json_text(out, format) : buf_adds(out, "{\"type\":\"text\"}");
+    return rc ? rc : buf_adds(out, "}");
 }
 
 int responses_echo(struct buf *out, const json_t *body, int stored) {
@@ -48,11 +64,10 @@ int responses_echo(struct buf *out, const json_t *body, int stored) {
                    {"top_logprobs", "0"},
                    {"top_p", "1.0"},
                    {"user", "null"}};
-    int rc = buf_addf(out, ",\"store\":%s,\"service_tier\":\"default\",\"truncation\":\"disabled\",\"tools\":[]",
+    int rc = buf_addf(out, ",\"store\":%s,\"service_tier\":\"default\",\"truncation\":\"disabled\"",
                       stored ? "true" : "false");
-    if (!rc)
-        rc = buf_adds(out,
-                      ",\"reasoning\":{\"effort\":null,\"summary\":null},\"text\":{\"format\":{\"type\":\"text\"}}");
+    if (!rc) rc = add_tools(out, json_object_get(body, "tools"));
+    if (!rc) rc = add_forms(out, body);
     for (size_t i = 0; i < sizeof members / sizeof members[0] && !rc; i++)
         rc = add_member(out, body, members[i].name, members[i].other);
     return rc;
@@ -65,35 +80,15 @@ int responses_failure(struct buf *out, int status, const char *message) {
     return rc ? rc : buf_adds(out, "}");
 }
 
-static int add_string(struct buf *out, const struct buf *text) {
-    return buf_json_string(out, text && text->data ? text->data : "", text ? text->len : 0);
-}
-
-int responses_output_part(struct buf *out, const struct buf *text, const struct buf *logprobs) {
-    int rc = buf_adds(out, "{\"type\":\"output_text\",\"annotations\":[],\"logprobs\":[");
-    if (!rc && logprobs) rc = buf_add(out, logprobs->data, logprobs->len);
-    if (!rc) rc = buf_adds(out, "],\"text\":");
-    if (!rc) rc = add_string(out, text);
-    return rc ? rc : buf_adds(out, "}");
-}
-
-int responses_output_item(struct buf *out, const char *id, const char *status, const struct buf *text,
-                          const struct buf *logprobs) {
-    int rc =
-        buf_addf(out, "{\"id\":\"msg_%s\",\"type\":\"message\",\"status\":\"%s\",\"role\":\"assistant\",\"content\":[",
-                 id + strlen(RESPONSES_PREFIX), status);
-    if (!rc && text) rc = responses_output_part(out, text, logprobs);
-    return rc ? rc : buf_adds(out, "]}");
-}
-
 static int add_usage(struct buf *out, const cohort_stats *s) {
     if (!s) return buf_adds(out, ",\"usage\":null");
-    return buf_addf(out,
-                    ",\"usage\":{\"input_tokens\":%u,\"input_tokens_details\":{\"cached_tokens\":%u,"
-                    "\"cache_write_tokens\":0},\"output_tokens\":%u,\"output_tokens_details\":{\"reasoning_tokens\":0},"
-                    "\"total_tokens\":%llu}",
-                    s->prompt_tokens, s->cached_tokens, s->generated_tokens,
-                    (unsigned long long)s->prompt_tokens + s->generated_tokens);
+    return buf_addf(
+        out,
+        ",\"usage\":{\"input_tokens\":%u,\"input_tokens_details\":{\"cached_tokens\":%u,"
+        "\"cache_write_tokens\":0},\"output_tokens\":%u,\"output_tokens_details\":{\"reasoning_tokens\":%u},"
+        "\"total_tokens\":%llu}",
+        s->prompt_tokens, s->cached_tokens, s->generated_tokens, s->reasoning_tokens,
+        (unsigned long long)s->prompt_tokens + s->generated_tokens);
 }
 
 int responses_object(struct buf *out, const struct response_view *v) {
@@ -104,8 +99,7 @@ int responses_object(struct buf *out, const struct response_view *v) {
                     : buf_adds(out, "\"incomplete_details\":null,\"model\":");
     if (!rc) rc = buf_json_string(out, v->model, strlen(v->model));
     if (!rc) rc = buf_adds(out, ",\"output\":[");
-    const char *item = strcmp(v->status, "completed") == 0 ? "completed" : "incomplete";
-    if (!rc && v->has_output) rc = responses_output_item(out, v->id, item, v->text, v->logprobs);
+    if (!rc && v->output) rc = buf_adds(out, v->output);
     if (!rc) rc = buf_adds(out, "]");
     if (!rc) rc = add_usage(out, v->stats);
     if (!rc) rc = buf_adds(out, v->echo);

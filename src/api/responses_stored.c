@@ -228,7 +228,8 @@ static json_t *list_ids(const char *id, const json_t *items) {
     for (size_t i = 0; ids && i < json_array_size(items); i++) {
         const json_t *own = json_object_get(json_array_get(items, i), "id");
         json_t *given = json_is_string(own) ? json_incref((json_t *)own)
-                                            : json_sprintf("msg_%s_%zu", id + strlen(RESPONSES_PREFIX), i);
+                                            : json_sprintf("%s%s_%zu", responses_item_prefix(json_array_get(items, i)),
+                                                           id + strlen(RESPONSES_PREFIX), i);
         if (json_array_append_new(ids, given) == 0) continue;
         json_decref(ids);
         ids = NULL;
@@ -337,14 +338,14 @@ static void read_and_join(struct task *task) {
     if (!task->error.code && g->about.record.ended) join(g, &task->error);
 }
 
-static void count_body(struct server *server, struct evhttp_request *http, const json_t *body) {
-    json_t *chat = NULL;
+static void count_body(struct server *server, struct evhttp_request *http, json_t *body) {
+    struct asked asked = {0};
     cohort_error error = {0};
-    if (responses_chat(body, &chat, &error) != 0)
+    if (responses_ask(body, 0, &asked, &error) != 0)
         reply_error(server, http, &error);
     else
-        count_chat(server, http, chat, 0, "response.input_tokens");
-    json_decref(chat);
+        count_chat(server, http, body, &asked, &responses_names, "response.input_tokens");
+    asked_free(&asked);
 }
 
 /* What is stored is the request as it would have been with all of the conversation in it. */
@@ -421,11 +422,11 @@ static void go_on(struct server *server, struct evhttp_request *http, const stru
 
 /* What is wrong with the input is told by the places that it has in the request. */
 static int check_alone(const json_t *body, cohort_error *err) {
-    json_t *chat;
+    struct asked asked = {0};
     cohort_span id;
     int rc = field_string(body, "previous_response_id", RECORD_ID_MAX, &id, err);
-    if (!rc) rc = responses_chat(body, &chat, err);
-    if (!rc) json_decref(chat);
+    if (!rc) rc = responses_ask(body, field_present(body, "previous_response_id") != NULL, &asked, err);
+    asked_free(&asked);
     return rc;
 }
 

@@ -1,8 +1,8 @@
 /* Tools, reasoning and the text's form in bodies of /v1/responses (responses.h). Pure.
  *
- * Tools are functions: those that the origin's servers would run, and calls without a schema, are refused by their type.
- * A format's `description` and `name` are not told to the model, nor is a schema that is not strict held less. Reasoning
- * is told as it is; with `summary` it is the summary as well, for nobody makes one. */
+ * Tools are functions: those that the origin's servers would run, and calls without a schema, are refused by their
+ * type. A format's `description` and `name` are not told to the model, nor is a schema that is not strict held less.
+ * Reasoning is told as it is; with `summary` it is the summary as well, for nobody makes one. */
 #include <string.h>
 
 #include "api/responses.h"
@@ -28,8 +28,8 @@ static int check_beside(const json_t *tool, const char *place, cohort_error *err
             return err_set(err, COHORT_E_UNSUPPORTED, place, "%s.%s must be false", place, flags[i]);
     }
     const json_t *callers = field_present(tool, "allowed_callers"), *caller = json_array_get(callers, 0);
-    if (callers && (json_array_size(callers) != 1 || !json_is_string(caller) ||
-                    strcmp(json_string_value(caller), "direct") != 0))
+    if (callers &&
+        (json_array_size(callers) != 1 || !json_is_string(caller) || strcmp(json_string_value(caller), "direct") != 0))
         return err_set(err, COHORT_E_UNSUPPORTED, place, "%s.allowed_callers must be [\"direct\"]", place);
     if (field_present(tool, "output_schema"))
         return err_set(err, COHORT_E_UNSUPPORTED, place, "%s.output_schema cannot be told to the model", place);
@@ -44,7 +44,8 @@ static int read_tool(struct asked *asked, const json_t *tool, size_t i, cohort_e
     if (!type) return err_set(err, COHORT_E_ARGUMENT, place, "%s must be an object with a \"type\"", place);
     if (strcmp(type, "function") != 0)
         return err_set(err, COHORT_E_UNSUPPORTED, place,
-                       "%s has the type \"%.64s\"; this server runs no tools of its own: \"function\" only", place, type);
+                       "%s has the type \"%.64s\"; this server runs no tools of its own: \"function\" only", place,
+                       type);
     const json_t *parameters = field_present(tool, "parameters");
     if (parameters && !json_is_object(parameters))
         return err_set(err, COHORT_E_ARGUMENT, place, "%s.parameters must be an object", place);
@@ -68,7 +69,8 @@ static int read_allowed(struct asked *asked, const json_t *choice, cohort_error 
     if (!mode || (strcmp(mode, "auto") != 0 && strcmp(mode, "required") != 0))
         return err_set(err, COHORT_E_ARGUMENT, "tool_choice", "tool_choice.mode must be \"auto\" or \"required\"");
     if (!json_is_array(tools) || json_array_size(tools) == 0)
-        return err_set(err, COHORT_E_ARGUMENT, "tool_choice", "tool_choice.tools must be an array of at least one tool");
+        return err_set(err, COHORT_E_ARGUMENT, "tool_choice",
+                       "tool_choice.tools must be an array of at least one tool");
     asked->choice = strcmp(mode, "auto") == 0 ? COHORT_TOOLS_AUTO : COHORT_TOOLS_REQUIRED;
     asked->allowed = json_array();
     for (size_t i = 0; i < json_array_size(tools); i++) {
@@ -132,8 +134,7 @@ static int read_schema(struct asked *asked, const json_t *format, cohort_error *
     if (!json_is_string(name) || len == 0 || len > FORMAT_NAME_MAX)
         return err_set(err, COHORT_E_ARGUMENT, "text", "text.format.name must be a string of 1 to %d bytes",
                        FORMAT_NAME_MAX);
-    if (!json_is_object(schema))
-        return err_set(err, COHORT_E_ARGUMENT, "text", "text.format.schema must be an object");
+    if (!json_is_object(schema)) return err_set(err, COHORT_E_ARGUMENT, "text", "text.format.schema must be an object");
     if ((description && !json_is_string(description)) || field_bool(format, "strict", &strict, NULL) != 0)
         return err_set(err, COHORT_E_ARGUMENT, "text",
                        "text.format: description must be a string, and strict true or false");
