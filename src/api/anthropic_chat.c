@@ -124,7 +124,7 @@ static int add_result(struct reading *r, const json_t *block, const char *place,
         return err_set(err, COHORT_E_ARGUMENT, place,
                        "%s: \"%.64s\" is no tool_use of the assistant's message before that waits for a result", place,
                        id);
-    snprintf(at, sizeof at, "%s.content", place);
+    snprintf(at, sizeof at, "%.100s.content", place);
     if (content && !json_is_string(content) && !json_is_array(content))
         return wrong(err, at, " must be a string or an array of text blocks");
     json_t *parts = json_array(), *error = failed ? json_string("Error: ") : NULL;

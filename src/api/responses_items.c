@@ -136,7 +136,7 @@ static int add_output(struct reading *r, const json_t *item, const char *place, 
         return err_set(err, COHORT_E_ARGUMENT, place,
                        "%s: there is no function_call in front of it that has the call_id \"%.64s\" and no output",
                        place, id);
-    snprintf(at, sizeof at, "%s.output", place);
+    snprintf(at, sizeof at, "%.40s.output", place);
     json_t *content;
     int rc = read_content(json_object_get(item, "output"), at, &content, err);
     if (rc) return rc;
@@ -164,13 +164,12 @@ static int join_texts(struct buf *out, const json_t *parts, const char *type, co
 /* Its text, or else the summary. */
 static int read_reasoning(const json_t *item, const char *place, struct buf *text, cohort_error *err) {
     const json_t *content = field_present(item, "content"), *summary = field_present(item, "summary");
-    if ((content && !json_is_array(content)) || (summary && !json_is_array(summary)))
-        return wrong(err, place, ": content and summary must be arrays");
+    if ((!content && !summary) || (content && !json_is_array(content)) || (summary && !json_is_array(summary)))
+        return wrong(err, place, " must have a summary or content, both arrays");
     int rc = join_texts(text, content, "reasoning_text", place, err);
     if (!rc && !text->len) rc = join_texts(text, summary, "summary_text", place, err);
-    if (!rc && !text->len && field_present(item, "encrypted_content"))
-        return err_set(err, COHORT_E_UNSUPPORTED, place, "%s.encrypted_content cannot be read by this server", place);
-    return rc;
+    if (rc || text->len || !field_present(item, "encrypted_content")) return rc;
+    return err_set(err, COHORT_E_UNSUPPORTED, place, "%s.encrypted_content cannot be read by this server", place);
 }
 
 static int add_reasoning(struct reading *r, const json_t *item, const char *place, cohort_error *err) {
