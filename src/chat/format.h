@@ -30,6 +30,9 @@ struct chat_abilities {
 };
 int chat_format_find(const char *template_text, size_t len, chat_probe_fn probe, void *user, struct chat_abilities *out,
                      cohort_error *err);
+/* Formats are counted: what chat_format_find gives is the caller's to let go of, as is every further reference. */
+void chat_format_ref(const struct chat_format *f);
+void chat_format_unref(const struct chat_format *f); /* NULL is allowed */
 const char *chat_format_name(const struct chat_format *f);
 /* The instructions for a model whose template knows no tools: text for a system message, mem_alloc'ed. */
 int chat_format_explain(const struct chat_format *f, const char *tools_json, size_t len, char **text, size_t *n,
@@ -52,9 +55,12 @@ const char *chat_format_reasoning_end(const struct chat_format *f);
 /* 1: reasoning is open at the end of the prompt, or may come first in the answer. */
 int chat_format_reasons(const struct chat_format *f, const struct chat_wants *w);
 
-/* reader.c: what cohort_reader_... do. */
+/* 1: the answer may hold markers, of calls, reasoning or others: it needs a reader. */
+int chat_format_reads(const struct chat_format *f, const struct chat_wants *w);
+
+/* reader.c: what cohort_reader_... do. Calls are looked for if there are tools and the choice is not NONE. The reader
+ * keeps the format, and of `w` nothing. */
 struct chat_reader;
-/* `calls`: calls are looked for (there are tools, and the choice is not NONE). */
 int chat_reader_make(const struct chat_format *f, const struct chat_wants *w, struct chat_reader **out,
                      cohort_error *err);
 int chat_reader_feed(struct chat_reader *r, const char *text, size_t len, int last);
