@@ -26,14 +26,14 @@ static void fill_literal(const char **literal) {
     if (!*literal) *literal = "";
 }
 
-static struct chat_format *make(const struct chat_calls *calls, const struct chat_reasoning *reasoning) {
+const struct chat_format *chat_format_make(const struct chat_calls *calls, const struct chat_reasoning *reasoning) {
     struct chat_format *f = mem_zalloc(1, sizeof *f);
     if (!f) return NULL;
     atomic_init(&f->refs, 1);
     f->calls = calls ? *calls : chat_format_house.calls;
     if (reasoning) f->reasoning = *reasoning;
-    const char **literals[] = {&f->calls.section, &f->calls.section_end, &f->calls.call, &f->calls.call_end,
-                               &f->calls.between, &f->calls.name_end};
+    const char **literals[] = {&f->calls.section,  &f->calls.section_end, &f->calls.call,
+                               &f->calls.call_end, &f->calls.between,     &f->calls.name_end};
     for (size_t i = 0; i < sizeof literals / sizeof *literals; i++) fill_literal(literals[i]);
     const char *name = calls ? calls->name : "house", *plus = reasoning ? reasoning->name : "";
     if ((size_t)snprintf(f->name, sizeof f->name, "%s%s%s", name, *plus ? "+" : "", plus) >= sizeof f->name)
@@ -89,10 +89,10 @@ struct read_back {
     struct buf arguments, reasoning;
 };
 
-static int read_all(const struct chat_format *f, const char *text, struct read_back *b) {
+static int read_all(const struct chat_format *f, const char *text, int strict, struct read_back *b) {
     struct chat_reader *r;
     memset(b, 0, sizeof *b);
-    if (chat_reader_make_probe(f, PROBE_TOOLS, strlen(PROBE_TOOLS), &r, NULL)) return COHORT_E_MEMORY;
+    if (chat_reader_make_probe(f, PROBE_TOOLS, strlen(PROBE_TOOLS), strict, &r, NULL)) return COHORT_E_MEMORY;
     int e = chat_reader_feed(r, text, strlen(text), 1);
     cohort_part part;
     while (!e && !chat_reader_next(r, &part)) {
@@ -114,12 +114,12 @@ static void read_free(struct read_back *b) {
 }
 
 /* 1: the call in the text is read as the probe's. */
-static int reads_call(const struct chat_calls *calls, const char *text) {
-    struct chat_format *f = make(calls, NULL);
+static int reads_call(const struct chat_calls *calls, const char *text, int strict) {
+    const struct chat_format *f = chat_format_make(calls, NULL);
     if (!f) return 0;
     struct read_back b;
     int right = 0;
-    if (!read_all(f, text, &b) && b.calls == 1 && b.right_name && b.ended == 1) {
+    if (!read_all(f, text, strict, &b) && b.calls == 1 && b.right_name && b.ended == 1) {
         json_t *got = json_loadb(b.arguments.data, b.arguments.len, 0, NULL);
         json_t *want = json_loads(PROBE_OBJECT, 0, NULL);
         right = got && want && json_equal(got, want);
@@ -132,10 +132,10 @@ static int reads_call(const struct chat_calls *calls, const char *text) {
 }
 
 static int reads_reasoning(const struct chat_reasoning *reasoning, const char *text) {
-    struct chat_format *f = make(NULL, reasoning);
+    const struct chat_format *f = chat_format_make(NULL, reasoning);
     if (!f) return 0;
     struct read_back b;
-    int right = !read_all(f, text, &b) && b.reasoning.len == 12 && !memcmp(b.reasoning.data, "PROBETHOUGHT", 12);
+    int right = !read_all(f, text, 0, &b) && b.reasoning.len == 12 && !memcmp(b.reasoning.data, "PROBETHOUGHT", 12);
     read_free(&b);
     chat_format_unref(f);
     return right;
@@ -145,15 +145,17 @@ static int reads_reasoning(const struct chat_reasoning *reasoning, const char *t
 
 static const struct chat_calls *find_calls_in(const char *text) {
     const char *answer = text ? answer_in(text) : NULL;
-    for (size_t i = 0; answer && i < chat_calls_n; i++)
-        if (reads_call(&chat_calls_table[i], answer)) return &chat_calls_table[i];
+    for (int strict = 1; answer && strict >= 0; strict--)
+        for (size_t i = 0; i < chat_calls_n; i++)
+            if (reads_call(&chat_calls_table[i], answer, strict)) return &chat_calls_table[i];
     return NULL;
 }
 
 static const struct chat_calls *find_hinted(const char *text, const char *prompt) {
     for (size_t i = 0; i < chat_calls_n; i++) {
-        const char *hint = chat_calls_table[i].hint;
-        if (contains(prompt, hint) || contains(text, hint)) return &chat_calls_table[i];
+        const struct chat_calls *c = &chat_calls_table[i];
+        for (size_t k = 0; k < sizeof c->hints / sizeof *c->hints; k++)
+            if (contains(prompt, c->hints[k]) || contains(text, c->hints[k])) return c;
     }
     return NULL;
 }
@@ -182,7 +184,8 @@ static const struct chat_calls *find_calls(const struct probe *p, const char *te
         out->object_arguments = found != NULL;
         mem_free(text);
     }
-    if (found || !out->tools) return found;
+    out->call_turns = found != NULL;
+    if (found) return found;
     char *prompt = written(p, "[" PROBE_USER "]", PROBE_TOOLS, NULL, 1);
     found = find_hinted(template_text, prompt);
     mem_free(prompt);
@@ -222,9 +225,8 @@ static const struct chat_reasoning *find_written_reasoning(const struct probe *p
 }
 
 static const struct chat_reasoning *find_reasoning(const struct probe *p, const char *template_text) {
-    static const char *const variables[] = {
-        NULL, "{\"enable_thinking\":true,\"thinking\":true,\"reasoning\":true}",
-        "{\"enable_thinking\":false,\"thinking\":false,\"reasoning\":false}"};
+    static const char *const variables[] = {NULL, "{\"enable_thinking\":true,\"thinking\":true,\"reasoning\":true}",
+                                            "{\"enable_thinking\":false,\"thinking\":false,\"reasoning\":false}"};
     const struct chat_reasoning *found = find_written_reasoning(p);
     for (size_t k = 0; k < 3 && !found; k++) {
         char *text = written(p, "[" PROBE_USER "]", NULL, variables[k], 1);
@@ -253,17 +255,14 @@ static int writes(const struct probe *p, const char *messages, const char *tools
 
 static void find_abilities(const struct probe *p, struct chat_abilities *out) {
     static const char typed[] = "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"PROBEUSER\"}]}]";
-    out->typed_content =
-        !writes(p, "[" PROBE_USER "]", NULL, "PROBEUSER") && writes(p, typed, NULL, "PROBEUSER");
-    out->system =
-        writes(p, "[{\"role\":\"system\",\"content\":\"PROBESYSTEM\"}," PROBE_USER "]", NULL, "PROBESYSTEM");
+    out->typed_content = !writes(p, "[" PROBE_USER "]", NULL, "PROBEUSER") && writes(p, typed, NULL, "PROBEUSER");
+    out->system = writes(p, "[{\"role\":\"system\",\"content\":\"PROBESYSTEM\"}," PROBE_USER "]", NULL, "PROBESYSTEM");
     out->tools = (uint8_t)(writes(p, "[" PROBE_USER "]", PROBE_TOOLS, "probe_tool") ||
                            (out->typed_content && writes(p, typed, PROBE_TOOLS, "probe_tool")));
-    out->tool_turns =
-        (uint8_t)(writes(p, "[" PROBE_USER "," PROBE_CALL("\"\"", PROBE_STRING, "") PROBE_RESULT, PROBE_TOOLS,
-                         "PROBERESULT") ||
-                  writes(p, "[" PROBE_USER "," PROBE_CALL("\"\"", PROBE_OBJECT, "") PROBE_RESULT, PROBE_TOOLS,
-                         "PROBERESULT"));
+    out->tool_turns = (uint8_t)(writes(p, "[" PROBE_USER "," PROBE_CALL("\"\"", PROBE_STRING, "") PROBE_RESULT,
+                                       PROBE_TOOLS, "PROBERESULT") ||
+                                writes(p, "[" PROBE_USER "," PROBE_CALL("\"\"", PROBE_OBJECT, "") PROBE_RESULT,
+                                       PROBE_TOOLS, "PROBERESULT"));
 }
 
 int chat_format_find(const char *template_text, size_t len, chat_probe_fn probe, void *user, struct chat_abilities *out,
@@ -282,7 +281,7 @@ int chat_format_find(const char *template_text, size_t len, chat_probe_fn probe,
     out->tools = out->tools && calls;
     out->reasoning = reasoning != NULL;
     if (!calls && !reasoning) return 0;
-    const struct chat_format *f = make(out->tools ? calls : NULL, reasoning);
+    const struct chat_format *f = chat_format_make(calls, reasoning);
     if (!f) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a format");
     out->format = f;
     return 0;
@@ -318,8 +317,7 @@ enum chat_begins chat_format_begins(const struct chat_format *f, const struct ch
     if (w->chat->ending == COHORT_CHAT_CONTINUE) return continued(reasoning, w->chat);
     if (ends_with(w->prompt, w->prompt_n, reasoning->open) || ends_with(w->prompt, w->prompt_n, reasoning->open_too))
         return CHAT_BEGINS_REASONING;
-    if (ends_with(w->prompt, w->prompt_n, reasoning->close))
-        return CHAT_BEGINS_TEXT;
+    if (ends_with(w->prompt, w->prompt_n, reasoning->close)) return CHAT_BEGINS_TEXT;
     return CHAT_BEGINS_MAYBE;
 }
 
@@ -332,24 +330,43 @@ int chat_format_reads(const struct chat_format *f, const struct chat_wants *w) {
     return calls || f->reasoning.open || f->calls.skip[0];
 }
 
-/* ---- The house's own notation ---- */
+/* ---- For models that their templates do not tell of tools ---- */
+
+/* A call as it is to be written, with capitals for what varies. */
+static int write_example(const struct chat_calls *c, struct buf *b) {
+    int e = buf_adds(b, c->section);
+    if (!e) e = buf_adds(b, c->call);
+    if (!e && c->shape == CHAT_SHAPE_OBJECT)
+        e = buf_addf(b, "{\"%s\": \"NAME\", \"%s\": {\"PARAMETER\": \"VALUE\"}}", c->name_key, c->values_key);
+    if (!e && c->shape == CHAT_SHAPE_NAMED)
+        e = buf_addf(b, "%s%sNAME%s%s%s", c->id_lead ? "ID" : "", c->id_lead ? c->id_lead : "", c->tail ? c->tail : "",
+                     c->tail_pattern ? "0" : "", c->name_end);
+    if (!e && c->shape == CHAT_SHAPE_NAMED && c->values == CHAT_VALUES_JSON)
+        e = buf_adds(b, "{\"PARAMETER\": \"VALUE\"}");
+    if (!e && c->values == CHAT_VALUES_TAGGED)
+        e = buf_addf(b, "%sPARAMETER%s%s%sVALUE%s", c->key, c->key_end, c->kind_end ? c->kind_raw : "",
+                     c->kind_end ? c->kind_end : "", c->value_end);
+    if (!e && c->values == CHAT_VALUES_PYTHON) e = buf_adds(b, "PARAMETER=\"VALUE\"");
+    if (!e && c->values == CHAT_VALUES_BRACED) e = buf_addf(b, "{PARAMETER:%sVALUE%s}", c->quote, c->quote);
+    if (!e) e = buf_adds(b, c->call_end);
+    return e ? e : buf_adds(b, c->section_end);
+}
 
 int chat_format_explain(const struct chat_format *f, const char *tools_json, size_t len, char **text, size_t *n,
                         cohort_error *err) {
     struct buf b = {0};
     json_t *tools = json_loadb(tools_json, len, 0, NULL);
-    int e = buf_adds(&b, "You can call functions. They are described here, one in each line, by JSON schemas:\n<tools>\n");
+    int e = buf_adds(&b, "You can call functions. They are described here, one in each line, with JSON schemas of "
+                         "their parameters:\n<tools>\n");
     for (size_t i = 0; !e && i < json_array_size(tools); i++) {
-        char *line = json_dumps(json_object_get(json_array_get(tools, i), "function"), JSON_COMPACT);
+        char *line = json_dumps(json_object_get(json_array_get(tools, i), "function"), 0);
         e = line ? buf_addf(&b, "%s\n", line) : COHORT_E_MEMORY;
         free(line);
     }
     json_decref(tools);
-    if (!e)
-        e = buf_adds(&b, "</tools>\n\nTo call a function, write its name and its arguments as JSON between markers, as "
-                         "in\n<tool_call>\n{\"name\": \"NAME\", \"arguments\": {\"PARAMETER\": \"VALUE\"}}\n"
-                         "</tool_call>\nand nothing behind the last call. What the function returns comes in the next "
-                         "message, between <tool_response> and </tool_response>. Write no call where none is needed.");
+    if (!e) e = buf_adds(&b, "</tools>\n\nTo call a function, write exactly in this form, and nothing behind it:\n");
+    if (!e) e = write_example(&f->calls, &b);
+    if (!e) e = buf_adds(&b, "\nWhat the function returns comes in the next message. Call none where none is needed.");
     if (e) {
         buf_free(&b);
         return err_set(err, e, "tools", "no memory for the tools' descriptions");

@@ -17,11 +17,13 @@ struct chat_format;
 typedef int (*chat_probe_fn)(void *user, const char *messages, const char *tools, const char *variables, int generation,
                              char **text, size_t *len);
 
-/* What a template can do, and how its answers are read. Never NULL: a template that knows no tools has the plain
- * format, with calls in the house's own notation (which render.c then explains to the model in a system message). */
+/* What a template can do, and how its answers are read. The format is never NULL: where the template shows no way of
+ * writing calls, they are written in the house's own. Unless `tools`, render.c explains to the model in a system
+ * message which tools there are, and how they are called. */
 struct chat_abilities {
     const struct chat_format *format;
-    uint8_t tools;            /* the template itself tells the model of tools */
+    uint8_t tools;            /* the template itself tells the model of tools, in a notation that can be read */
+    uint8_t call_turns;       /* it writes the calls of an assistant's turn */
     uint8_t tool_turns;       /* and has turns for what tools answer */
     uint8_t system;           /* has system turns */
     uint8_t reasoning;        /* answers may hold reasoning */
@@ -34,7 +36,7 @@ int chat_format_find(const char *template_text, size_t len, chat_probe_fn probe,
 void chat_format_ref(const struct chat_format *f);
 void chat_format_unref(const struct chat_format *f); /* NULL is allowed */
 const char *chat_format_name(const struct chat_format *f);
-/* The instructions for a model whose template knows no tools: text for a system message, mem_alloc'ed. */
+/* What a model is told of tools where the template does not: text for a system message, mem_alloc'ed. */
 int chat_format_explain(const struct chat_format *f, const char *tools_json, size_t len, char **text, size_t *n,
                         cohort_error *err);
 

@@ -148,6 +148,7 @@ static enum chat_match named_head(struct chat_reader *r, const char *s, size_t n
     memcpy(h->name, s + begin, len);
     h->name[len] = 0;
     if (!declared(r, h->name)) return CHAT_MATCH_NO;
+    if (c->tail && r->strict && (m = literal(c->tail, s, n, at)) != CHAT_MATCH_YES) return m;
     m = c->tail ? find_literal(c->name_end, s, n, at, CHAT_TAIL_MAX) : literal(c->name_end, s, n, at);
     if (m != CHAT_MATCH_YES || c->values == CHAT_VALUES_TAGGED || c->values == CHAT_VALUES_PYTHON) return m;
     if (!skip_space(s, n, at)) return CHAT_MATCH_MORE;
@@ -170,11 +171,13 @@ enum chat_match chat_call_head(struct chat_reader *r, const char *s, size_t n, i
     const struct chat_calls *c = &r->f->calls;
     const char *ways[6][2] = {{c->section, c->call}, {"", c->call}};
     int from = inner || !*c->section ? 1 : 0, count = 2, wait = !r->last && n < CHAT_HELD_MAX;
-    if (*c->section && !*c->call && !inner) count = 1; /* nothing marks a call outside its section */
-    for (size_t i = 0; i < sizeof c->also / sizeof *c->also; i++)
+    /* Outside of its section only a call that has a marker of its own is one. */
+    if (*c->section && !inner && (*c->call != '<' || r->strict)) count = 1;
+    for (size_t i = 0; i < sizeof c->also / sizeof *c->also && !r->strict; i++)
         if (c->also[i]) ways[count][0] = "", ways[count++][1] = c->also[i];
     for (int i = from; i < count; i++) {
         enum chat_match m = beginning(r, ways[i], 2, s, n < CHAT_HELD_MAX ? n : CHAT_HELD_MAX, h);
+        h->section = i == 0;
         if (m == CHAT_MATCH_YES || (m == CHAT_MATCH_MORE && wait)) return m;
     }
     return CHAT_MATCH_NO;

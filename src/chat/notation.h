@@ -47,7 +47,8 @@ struct chat_calls {
     const char *id_key, *id_pattern;   /* OBJECT: a key that is written too, and what its string matches; or NULL */
     const char *id_lead;               /* NAMED: between `call` and an id that comes before the name: the literal that
                                           ends the id, which matches id_pattern; or NULL */
-    const char *tail;                  /* NAMED: what stands between the name and name_end matches this; NULL: nothing */
+    const char *tail, *tail_pattern;   /* NAMED: stands between the name and name_end, and what matches the pattern
+                                          behind it; or NULL */
     const char *name_end;
     const char *key, *key_end, *value_end; /* TAGGED */
     const char *kind_end, *kind_raw;       /* TAGGED: behind key_end comes the value's kind, up to kind_end: a value of
@@ -55,7 +56,8 @@ struct chat_calls {
     const char *quote;                     /* BRACED */
     const char *style;                     /* the style of the grammar library's schemas that writes such values */
     const char *skip[6];                   /* markers around text, dropped */
-    const char *hint;                      /* spelled by templates that do not write calls themselves; or NULL */
+    const char *text_lead, *text_end;      /* around text that is no call; or NULL */
+    const char *hints[2];                  /* spelled by templates that do not write calls themselves; or NULL */
     uint8_t id_first;                      /* OBJECT: the id is the first key */
     uint8_t bare;                          /* no marker at all: a call is a whole answer, from its first brace on */
     uint8_t prompted;                      /* prompts end with `call` */
@@ -64,9 +66,10 @@ struct chat_calls {
 struct chat_reasoning {
     const char *name;
     const char *open, *close;
-    const char *open_too;  /* NULL or another spelling */
-    const char *hint;      /* as above */
-    const char *skip[4];   /* markers around text that come with it, dropped */
+    const char *open_too; /* NULL or another spelling */
+    const char *behind;   /* what is written between `close` and the rest of the answer; NULL: white space */
+    const char *hint;     /* as above */
+    const char *skip[4];  /* markers around text that come with it, dropped */
 };
 
 struct chat_format {
@@ -75,7 +78,6 @@ struct chat_format {
     struct chat_calls calls;
     struct chat_reasoning reasoning; /* .open NULL: none */
     char name[64];
-    char store[1024]; /* what was derived */
 };
 
 extern const struct chat_calls chat_calls_table[];
@@ -84,7 +86,24 @@ extern const struct chat_reasoning chat_reasoning_table[];
 extern const size_t chat_reasoning_n;
 extern const struct chat_format chat_format_house; /* the house's own notation, reasoning between <think> markers */
 
+/* Of these rows (NULL: the house's calls, no reasoning); counted; NULL: no memory. */
+const struct chat_format *chat_format_make(const struct chat_calls *calls, const struct chat_reasoning *reasoning);
+
 static inline int chat_is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
+/* What JSON types a parameter may have. */
+enum {
+    CHAT_TYPE_STRING = 1,
+    CHAT_TYPE_NUMBER = 2,
+    CHAT_TYPE_BOOLEAN = 4,
+    CHAT_TYPE_NULL = 8,
+    CHAT_TYPE_OBJECT = 16,
+    CHAT_TYPE_ARRAY = 32,
+    CHAT_TYPE_ANY = 63
+};
+struct json_t;
+/* Of a schema within `root`; all if it does not say. */
+unsigned chat_schema_types(const struct json_t *root, const struct json_t *schema, int depth);
 
 /* Literals in text. */
 enum chat_match { CHAT_MATCH_NO, CHAT_MATCH_MORE, CHAT_MATCH_YES }; /* MORE: the text ends too early to say */
@@ -94,8 +113,18 @@ enum chat_match chat_literal_match(const char *literal, const char *s, size_t n,
 enum chat_begins { CHAT_BEGINS_TEXT, CHAT_BEGINS_MAYBE, CHAT_BEGINS_REASONING };
 enum chat_begins chat_format_begins(const struct chat_format *f, const struct chat_wants *w);
 
-/* A reader that finds calls and reasoning wherever they stand: for what templates write. `tools`: JSON as in a chat. */
-int chat_reader_make_probe(const struct chat_format *f, const char *tools, size_t len, struct chat_reader **out,
-                           cohort_error *err);
+/* A reader that finds calls and reasoning wherever they stand: for what templates write. `tools`: JSON as in a chat;
+ * `strict`: calls only with all that is written around them. */
+int chat_reader_make_probe(const struct chat_format *f, const char *tools, size_t len, int strict,
+                           struct chat_reader **out, cohort_error *err);
+
+/* The literal's first word: what a marker must at least be. */
+static inline size_t chat_literal_first(const char *literal, const char **first) {
+    while (chat_is_space(*literal)) literal++;
+    *first = literal;
+    size_t n = 0;
+    while (literal[n] && !chat_is_space(literal[n])) n++;
+    return n;
+}
 
 #endif

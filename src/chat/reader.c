@@ -73,11 +73,8 @@ static enum found found_at(struct chat_reader *r, int fresh, const char *s, size
     return first_of(r, c->skip, sizeof c->skip / sizeof *c->skip, FOUND_SKIP, s, n, used);
 }
 
-static int take_call(struct chat_reader *r, const struct chat_head *h, const char *at) {
-    const struct chat_calls *c = &r->f->calls;
-    const char *first;
-    size_t n = chat_literal_first(c->section, &first);
-    r->section = r->section || (n && at && chat_reader_left(r) >= n && !memcmp(at, first, n));
+static int take_call(struct chat_reader *r, const struct chat_head *h) {
+    r->section |= h->section;
     r->schema = json_object_get(r->tools, h->name);
     r->calls++;
     r->state = READER_VALUES;
@@ -86,13 +83,12 @@ static int take_call(struct chat_reader *r, const struct chat_head *h, const cha
 }
 
 static int take_found(struct chat_reader *r, enum found found, const struct chat_head *h, size_t at, size_t used) {
-    const char *s = chat_reader_text(r) + at;
     r->at += at + used;
     r->fresh = 1;
     r->beginning = 0;
     if (found == FOUND_REASONING) r->state = READER_REASONING;
     if (found != FOUND_CALL) return 0;
-    return take_call(r, h, s);
+    return take_call(r, h);
 }
 
 static int put_text(struct chat_reader *r, const char *s, size_t n) {
@@ -224,10 +220,12 @@ static int step_after_call(struct chat_reader *r) {
     const char *first;
     size_t between = chat_literal_first(c->between, &first), skip = 0;
     if (between && n >= between && !memcmp(s, first, between)) skip = between;
-    if (r->section || skip) next = n > skip ? chat_call_head(r, s + skip, n - skip, 1, &head) : CHAT_MATCH_MORE;
+    int listed = skip > 0;
+    while (listed && skip < n && chat_is_space(s[skip])) skip++;
+    if (r->section || listed) next = n > skip ? chat_call_head(r, s + skip, n - skip, 1, &head) : CHAT_MATCH_MORE;
     if (next == CHAT_MATCH_YES) {
         r->at += skip + head.used;
-        int e = take_call(r, &head, NULL);
+        int e = take_call(r, &head);
         return e ? e : 1;
     }
     if (next == CHAT_MATCH_MORE && !r->last) return 0;
@@ -323,10 +321,10 @@ int chat_reader_make(const struct chat_format *f, const struct chat_wants *w, st
     return e;
 }
 
-int chat_reader_make_probe(const struct chat_format *f, const char *tools, size_t len, struct chat_reader **out,
-                           cohort_error *err) {
+int chat_reader_make_probe(const struct chat_format *f, const char *tools, size_t len, int strict,
+                           struct chat_reader **out, cohort_error *err) {
     int e = make(f, tools, len, NULL, out, err);
-    if (!e) (*out)->anywhere = 1;
+    if (!e) (*out)->anywhere = 1, (*out)->strict = strict;
     return e;
 }
 
@@ -343,11 +341,16 @@ void chat_reader_free(struct chat_reader *r) {
 
 static int step(struct chat_reader *r) {
     switch (r->state) {
-    case READER_TEXT: return step_text(r);
-    case READER_REASONING: return step_reasoning(r);
-    case READER_VALUES: return chat_values_step(r);
-    case READER_OBJECT_TAIL: return step_object_tail(r);
-    default: return step_after_call(r);
+    case READER_TEXT:
+        return step_text(r);
+    case READER_REASONING:
+        return step_reasoning(r);
+    case READER_VALUES:
+        return chat_values_step(r);
+    case READER_OBJECT_TAIL:
+        return step_object_tail(r);
+    default:
+        return step_after_call(r);
     }
 }
 

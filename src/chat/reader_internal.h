@@ -9,18 +9,6 @@
 #include "chat/notation.h"
 #include "chat/walk.h"
 
-/* What JSON types a parameter may have. */
-enum {
-    CHAT_TYPE_STRING = 1,
-    CHAT_TYPE_NUMBER = 2,
-    CHAT_TYPE_BOOLEAN = 4,
-    CHAT_TYPE_NULL = 8,
-    CHAT_TYPE_OBJECT = 16,
-    CHAT_TYPE_ARRAY = 32,
-    CHAT_TYPE_ANY = 63
-};
-unsigned chat_schema_types(const json_t *root, const json_t *schema, int depth);
-
 enum chat_reader_state {
     READER_TEXT,
     READER_REASONING,
@@ -45,8 +33,8 @@ struct chat_reader_part {
 
 struct chat_reader {
     const struct chat_format *f;
-    json_t *tools; /* object: names to parameters' schemas (or null); NULL: calls are not looked for */
-    int reasons, anywhere;
+    json_t *tools;        /* object: names to parameters' schemas (or null); NULL: calls are not looked for */
+    int anywhere, strict; /* for probes */
     enum chat_reader_state state;
     struct buf in; /* what came and is not yet done with, from `at` on */
     size_t at;
@@ -75,6 +63,7 @@ struct chat_reader {
 struct chat_head {
     char name[CHAT_NAME_MAX + 1];
     size_t used;
+    int section; /* with the beginning of a section */
     int whole; /* its arguments stood before its name: they are in the reader's scratch, and the object is at its end */
 };
 /* Whether a call begins at s; `inner`: within a section. */
@@ -90,14 +79,5 @@ static inline size_t chat_reader_left(const struct chat_reader *r) { return r->i
 int chat_values_begin(struct chat_reader *r, int whole);
 /* 1: went on; 0: needs more; negative: no memory. */
 int chat_values_step(struct chat_reader *r);
-
-/* The literal's first word: what a marker must at least be. */
-static inline size_t chat_literal_first(const char *literal, const char **first) {
-    while (chat_is_space(*literal)) literal++;
-    *first = literal;
-    size_t n = 0;
-    while (literal[n] && !chat_is_space(literal[n])) n++;
-    return n;
-}
 
 #endif

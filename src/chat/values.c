@@ -1,5 +1,5 @@
-/* The arguments of a call, made one JSON object as they come. Whatever does not go on as arguments ends the call without
- * an end, and is text. */
+/* The arguments of a call, made one JSON object as they come. Whatever does not go on as arguments ends the call
+ * without an end, and is text. */
 #include <string.h>
 
 #include "base/utf8.h"
@@ -14,13 +14,19 @@ static unsigned type_bit(const char *name) {
 
 static unsigned value_bit(const json_t *value) {
     switch (json_typeof(value)) {
-    case JSON_STRING: return CHAT_TYPE_STRING;
-    case JSON_OBJECT: return CHAT_TYPE_OBJECT;
-    case JSON_ARRAY: return CHAT_TYPE_ARRAY;
-    case JSON_NULL: return CHAT_TYPE_NULL;
+    case JSON_STRING:
+        return CHAT_TYPE_STRING;
+    case JSON_OBJECT:
+        return CHAT_TYPE_OBJECT;
+    case JSON_ARRAY:
+        return CHAT_TYPE_ARRAY;
+    case JSON_NULL:
+        return CHAT_TYPE_NULL;
     case JSON_TRUE:
-    case JSON_FALSE: return CHAT_TYPE_BOOLEAN;
-    default: return CHAT_TYPE_NUMBER;
+    case JSON_FALSE:
+        return CHAT_TYPE_BOOLEAN;
+    default:
+        return CHAT_TYPE_NUMBER;
     }
 }
 
@@ -69,9 +75,7 @@ unsigned chat_schema_types(const json_t *root, const json_t *schema, int depth) 
 
 /* ---- Ends ---- */
 
-static int put(struct chat_reader *r, const char *s) {
-    return chat_reader_put(r, COHORT_PART_ARGUMENTS, s, strlen(s));
-}
+static int put(struct chat_reader *r, const char *s) { return chat_reader_put(r, COHORT_PART_ARGUMENTS, s, strlen(s)); }
 
 /* The arguments are whole. `left`: what of the call's end has still to come. */
 static int finish(struct chat_reader *r, enum chat_reader_state next, const char *left) {
@@ -400,15 +404,23 @@ static int step_python_value(struct chat_reader *r) {
 
 int chat_values_step(struct chat_reader *r) {
     switch (r->f->calls.values) {
-    case CHAT_VALUES_JSON: return step_json(r);
-    case CHAT_VALUES_BRACED: return step_braced(r);
-    case CHAT_VALUES_PYTHON: return r->values == VALUES_NEXT ? step_python_next(r) : step_python_value(r);
-    default: break;
+    case CHAT_VALUES_JSON:
+        return step_json(r);
+    case CHAT_VALUES_BRACED:
+        return step_braced(r);
+    case CHAT_VALUES_PYTHON:
+        return r->values == VALUES_NEXT ? step_python_next(r) : step_python_value(r);
+    default:
+        break;
     }
     switch (r->values) {
-    case VALUES_NEXT: return step_next(r);
-    case VALUES_BEGIN: return step_begin(r);
-    case VALUES_STRING: return step_string(r);
-    default: return step_held(r);
+    case VALUES_NEXT:
+        return step_next(r);
+    case VALUES_BEGIN:
+        return step_begin(r);
+    case VALUES_STRING:
+        return step_string(r);
+    default:
+        return step_held(r);
     }
 }

@@ -60,15 +60,24 @@ static int literal_begin(struct chat_walk *w, const char *rest) {
 
 static int value_begin(struct chat_walk *w, char c) {
     switch (c) {
-    case '{': return open_nest(w, 1);
-    case '[': return open_nest(w, 0);
-    case '"': return w->state = STRING, w->key = 0, 0;
-    case '-': return w->state = MINUS, 0;
-    case '0': return w->state = ZERO, 0;
-    case 't': return literal_begin(w, "rue");
-    case 'f': return literal_begin(w, "alse");
-    case 'n': return literal_begin(w, "ull");
-    default: return is_digit(c) ? (w->state = INTEGER, 0) : -1;
+    case '{':
+        return open_nest(w, 1);
+    case '[':
+        return open_nest(w, 0);
+    case '"':
+        return w->state = STRING, w->key = 0, 0;
+    case '-':
+        return w->state = MINUS, 0;
+    case '0':
+        return w->state = ZERO, 0;
+    case 't':
+        return literal_begin(w, "rue");
+    case 'f':
+        return literal_begin(w, "alse");
+    case 'n':
+        return literal_begin(w, "ull");
+    default:
+        return is_digit(c) ? (w->state = INTEGER, 0) : -1;
     }
 }
 
@@ -89,7 +98,8 @@ static int number_end(struct chat_walk *w, char c) {
 
 static int number(struct chat_walk *w, char c) {
     switch (w->state) {
-    case MINUS: return c == '0' ? (w->state = ZERO, 0) : is_digit(c) ? (w->state = INTEGER, 0) : -1;
+    case MINUS:
+        return c == '0' ? (w->state = ZERO, 0) : is_digit(c) ? (w->state = INTEGER, 0) : -1;
     case INTEGER:
         if (is_digit(c)) return 0;
         /* fallthrough */
@@ -97,7 +107,8 @@ static int number(struct chat_walk *w, char c) {
         if (c == '.') return w->state = POINT, 0;
         if (c == 'e' || c == 'E') return w->state = EXPONENT, 0;
         return number_end(w, c);
-    case POINT: return is_digit(c) ? (w->state = FRACTION, 0) : -1;
+    case POINT:
+        return is_digit(c) ? (w->state = FRACTION, 0) : -1;
     case FRACTION:
         if (is_digit(c)) return 0;
         if (c == 'e' || c == 'E') return w->state = EXPONENT, 0;
@@ -105,8 +116,10 @@ static int number(struct chat_walk *w, char c) {
     case EXPONENT:
         if (c == '+' || c == '-') return w->state = EXPONENT_SIGN, 0;
         /* fallthrough */
-    case EXPONENT_SIGN: return is_digit(c) ? (w->state = EXPONENT_DIGITS, 0) : -1;
-    default: return is_digit(c) ? 0 : number_end(w, c);
+    case EXPONENT_SIGN:
+        return is_digit(c) ? (w->state = EXPONENT_DIGITS, 0) : -1;
+    default:
+        return is_digit(c) ? 0 : number_end(w, c);
     }
 }
 
@@ -132,9 +145,12 @@ int chat_walk_byte(struct chat_walk *w, char c) {
     switch (w->state) {
     case STRING:
     case ESCAPE:
-    case HEX: return string(w, c);
-    case VALUE: return is_space(c) ? 0 : value_begin(w, c);
-    case VALUE_OR_END: return is_space(c) ? 0 : c == ']' ? close_nest(w, c) : value_begin(w, c);
+    case HEX:
+        return string(w, c);
+    case VALUE:
+        return is_space(c) ? 0 : value_begin(w, c);
+    case VALUE_OR_END:
+        return is_space(c) ? 0 : c == ']' ? close_nest(w, c) : value_begin(w, c);
     case KEY_OR_END:
         if (c == '}') return close_nest(w, c);
         /* fallthrough */
@@ -144,13 +160,17 @@ int chat_walk_byte(struct chat_walk *w, char c) {
         w->state = STRING;
         w->key = 1;
         return 0;
-    case COLON: return is_space(c) ? 0 : c == ':' ? (w->state = VALUE, 0) : -1;
-    case AFTER: return after(w, c);
+    case COLON:
+        return is_space(c) ? 0 : c == ':' ? (w->state = VALUE, 0) : -1;
+    case AFTER:
+        return after(w, c);
     case LITERAL:
         if (c != *w->literal) return -1;
         return *++w->literal ? 0 : value_ended(w);
-    case DONE: return is_space(c) ? 1 : -1;
-    default: return number(w, c);
+    case DONE:
+        return is_space(c) ? 1 : -1;
+    default:
+        return number(w, c);
     }
 }
 
