@@ -104,7 +104,7 @@ static int step_text(struct chat_reader *r) {
         while (chat_reader_left(r) && chat_is_space(*chat_reader_text(r))) r->at++;
     const char *s = chat_reader_text(r);
     size_t n = chat_reader_left(r), used = 0;
-    struct chat_head head;
+    struct chat_head head = {0};
     for (size_t i = 0, space = 0; i < n; i++) { /* `space`: bytes of white space right before i */
         if (chat_is_space(s[i])) {
             space++;
@@ -216,7 +216,7 @@ static int step_after_call(struct chat_reader *r) {
     if (section == CHAT_MATCH_YES) return r->at += used, leave_call(r);
     if (section == CHAT_MATCH_MORE && !r->last) return 0;
     enum chat_match next = CHAT_MATCH_NO;
-    struct chat_head head;
+    struct chat_head head = {0};
     const char *first;
     size_t between = chat_literal_first(c->between, &first), skip = 0;
     if (between && n >= between && !memcmp(s, first, between)) skip = between;

@@ -32,7 +32,7 @@ struct fixture {
 };
 
 static const struct fixture fixtures[] = {
-#include "chat_fixtures.h"
+#include "chat_fixtures.inc"
 };
 
 static const struct chat_format *format_of(const char *calls, const char *reasoning) {
