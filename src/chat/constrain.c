@@ -68,10 +68,10 @@ static json_t *either(json_t *elements) {
     return json_pack("{s:s,s:o}", "type", "or", "elements", elements);
 }
 
-/* A literal, with tokens where the vocabulary has control tokens for what it spells. What comes behind a token that
- * ends answers is left out: *ended. */
+/* A literal, with tokens where the vocabulary has control tokens for what it spells. If `ended` is given, a token that
+ * ends answers is left out with all that comes behind it, now and later. */
 static void add_literal(struct work *k, json_t *elements, const char *text, int *ended) {
-    if (!text || !*text || *ended) return;
+    if (!text || !*text || (ended && *ended)) return;
     const struct tokenizer *t = k->w->tokenizer;
     int32_t *ids = NULL;
     size_t n = 0, from = 0, len = strlen(text);
@@ -79,7 +79,7 @@ static void add_literal(struct work *k, json_t *elements, const char *text, int 
         fail(k, COHORT_E_MEMORY, NULL, "no memory for a grammar");
         return;
     }
-    for (size_t i = 0, at = 0; i < n && !*ended; i++) {
+    for (size_t i = 0, at = 0; i < n && !(ended && *ended); i++) {
         const char *piece;
         size_t piece_n;
         if (!tokenizer_is_special(t, ids[i])) continue;
@@ -89,47 +89,36 @@ static void add_literal(struct work *k, json_t *elements, const char *text, int 
         at = (size_t)(found - text);
         if (at > from) add(k, elements, constant(text + from, at - from));
         from = at += piece_n;
-        if (tokenizer_is_end(t, ids[i]))
+        if (ended && tokenizer_is_end(t, ids[i]))
             *ended = 1;
         else
             add(k, elements, json_pack("{s:s,s:i}", "type", "token", "token", (int)ids[i]));
     }
     mem_free(ids);
-    if (from < len && !*ended) add(k, elements, constant(text + from, len - from));
+    if (from < len && !(ended && *ended)) add(k, elements, constant(text + from, len - from));
 }
 
-static void literal(struct work *k, json_t *elements, const char *text) {
-    int ended = 0;
-    add_literal(k, elements, text, &ended);
-}
+static void literal(struct work *k, json_t *elements, const char *text) { add_literal(k, elements, text, NULL); }
 
 static int is_token(const json_t *format) { return json_object_get(format, "token") != NULL; }
 
-/* Takes the first element off as a tag's beginning; the rest is its content, and nothing ends it. */
+/* A literal that a tag can begin or end with, taken off the elements; "" if there is none at that place. */
+static json_t *take_literal(json_t *elements, size_t at) {
+    json_t *e = json_array_get(elements, at), *taken = NULL;
+    if (is_token(e)) taken = json_incref(e);
+    if (json_object_get(e, "value")) taken = json_incref(json_object_get(e, "value"));
+    if (!taken) return json_string("");
+    json_array_remove(elements, at);
+    return taken;
+}
+
 static json_t *tag(json_t *elements) {
-    json_t *first = json_incref(json_array_get(elements, 0)), *begin;
-    if (is_token(first)) {
-        begin = json_incref(first);
-    } else if (json_object_get(first, "value")) {
-        begin = json_incref(json_object_get(first, "value"));
-    } else {
-        json_decref(first);
-        return json_pack("{s:s,s:s,s:o,s:s}", "type", "tag", "begin", "", "content", sequence(elements), "end", "");
-    }
-    json_array_remove(elements, 0);
-    json_decref(first);
-    return json_pack("{s:s,s:o,s:o,s:s}", "type", "tag", "begin", begin, "content", sequence(elements), "end", "");
+    json_t *begin = take_literal(elements, 0);
+    json_t *end = json_array_size(elements) ? take_literal(elements, json_array_size(elements) - 1) : json_string("");
+    return json_pack("{s:s,s:o,s:o,s:o}", "type", "tag", "begin", begin, "content", sequence(elements), "end", end);
 }
 
 /* ---- Text and reasoning ---- */
-
-static json_t *first_word(const json_t *text) {
-    const char *first;
-    const char *s = json_string_value(text);
-    while (chat_is_space(*s)) s++;
-    for (first = s; *s && !chat_is_space(*s);) s++;
-    return json_stringn(first, (size_t)(s - first));
-}
 
 /* Any text up to what the literal begins with, and then the literal. */
 static json_t *text_until(struct work *k, const char *end) {
@@ -418,22 +407,29 @@ static json_t *call(struct work *k, const json_t *tool, const char *lead, int *e
     return elements;
 }
 
-/* Calls, one after the other: tags with the separator between them. */
+/* One of the calls, or several, one after the other. */
 static json_t *calls(struct work *k, const char *lead, int *ended) {
-    json_t *tags = json_array();
+    json_t *one = json_array();
     for (size_t i = 0; i < json_array_size(k->tools); i++)
-        json_array_append_new(tags, tag(call(k, json_array_get(k->tools, i), lead, ended)));
-    return json_pack("{s:s,s:o,s:s,s:b,s:b}", "type", "tags_with_separator", "tags", tags, "separator",
-                     k->f->calls.between, "at_least_one", 1, "stop_after_first", k->once || *ended);
+        json_array_append_new(one, call(k, json_array_get(k->tools, i), lead, ended));
+    int once = k->once || *ended;
+    for (size_t i = 0; i < json_array_size(one); i++) {
+        json_t *elements = json_incref(json_array_get(one, i));
+        json_array_set_new(one, i, once ? sequence(elements) : tag(elements));
+    }
+    if (once) return either(one);
+    return json_pack("{s:s,s:o,s:s,s:b}", "type", "tags_with_separator", "tags", one, "separator", k->f->calls.between,
+                     "at_least_one", 1);
 }
 
-static json_t *section(struct work *k) {
+/* All calls; `trimmed`: without white space in front, which belongs to the text that is there. */
+static json_t *section(struct work *k, int trimmed) {
     const struct chat_calls *c = &k->f->calls;
     const struct chat_wants *w = k->w;
     json_t *elements = json_array();
     int ended = 0;
     size_t n = strlen(c->call);
-    literal(k, elements, c->section);
+    literal(k, elements, c->section + (trimmed ? strspn(c->section, " \n") : 0));
     if (c->prompted && w->prompt_n >= n && !memcmp(w->prompt + w->prompt_n - n, c->call, n)) {
         /* The first call's beginning is in the prompt. */
         int once = k->once;
@@ -449,11 +445,16 @@ static json_t *section(struct work *k) {
 }
 
 static void exclude(json_t *list, const char *text) {
-    json_t *whole = json_string(text ? text : "");
-    json_t *word = first_word(whole);
-    if (json_string_length(word)) json_array_append(list, word);
-    json_decref(word);
-    json_decref(whole);
+    const char *first;
+    size_t n = text ? chat_literal_first(text, &first) : 0;
+    if (n) json_array_append_new(list, json_stringn(first, n));
+}
+
+/* The first word of what is written before every call, as far as it is in the tag's beginning. */
+static json_t *trigger_of(const char *lead, const json_t *begin) {
+    const char *first;
+    size_t n = chat_literal_first(lead, &first), most = json_string_length(begin);
+    return json_stringn(json_string_value(begin), n < most ? n : most);
 }
 
 /* Text in which calls may come: what begins one goes on as one. */
@@ -462,7 +463,7 @@ static json_t *text_or_calls(struct work *k) {
     json_t *tags = json_array(), *excludes = json_array();
     int ended = 0;
     if (*c->section)
-        json_array_append_new(tags, tag(section(k)));
+        json_array_append_new(tags, tag(section(k, 1)));
     else
         for (size_t i = 0; i < json_array_size(k->tools); i++)
             json_array_append_new(tags, tag(call(k, json_array_get(k->tools, i), c->call, &ended)));
@@ -474,7 +475,7 @@ static json_t *text_or_calls(struct work *k) {
     else if (c->bare)
         trigger = json_sprintf("{\"%s\": \"", c->name_key);
     else
-        trigger = first_word(begin);
+        trigger = trigger_of(*c->section ? c->section : c->call, begin);
     for (size_t i = 0; !token && i < sizeof c->also / sizeof *c->also; i++) exclude(excludes, c->also[i]);
     if (!token && *c->section && *c->call == '<') exclude(excludes, c->call);
     return json_pack("{s:s,s:[o],s:o,s:o,s:b}", "type", token ? "token_triggered_tags" : "triggered_tags",
@@ -531,11 +532,11 @@ static json_t *body(struct work *k, int with_calls) {
     if (!with_calls) return answer ? as_text(k, answer) : NULL;
     if (chat->tool_choice != COHORT_TOOLS_AUTO) {
         json_decref(answer);
-        return sequence(section(k));
+        return sequence(section(k, 0));
     }
     if (!answer && !k->f->calls.text_lead) return text_or_calls(k);
     json_t *choices = json_array();
-    json_array_append_new(choices, sequence(section(k)));
+    json_array_append_new(choices, sequence(section(k, 0)));
     json_array_append_new(choices, as_text(k, answer));
     return either(choices);
 }

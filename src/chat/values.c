@@ -306,6 +306,25 @@ static int step_string(struct chat_reader *r) {
     return e ? e : 1;
 }
 
+/* The type of a JSON value, by its first byte. */
+static unsigned text_bit(char first) {
+    switch (first) {
+    case '"':
+        return CHAT_TYPE_STRING;
+    case '{':
+        return CHAT_TYPE_OBJECT;
+    case '[':
+        return CHAT_TYPE_ARRAY;
+    case 't':
+    case 'f':
+        return CHAT_TYPE_BOOLEAN;
+    case 'n':
+        return CHAT_TYPE_NULL;
+    default:
+        return CHAT_TYPE_NUMBER;
+    }
+}
+
 /* A value that is held whole: JSON of a type that the schema has, or Python's spelling of one, or else a string. */
 static int put_held(struct chat_reader *r, const char *s, size_t n) {
     const char *text = s;
@@ -323,13 +342,7 @@ static int put_held(struct chat_reader *r, const char *s, size_t n) {
         if (got == CHAT_LOOSE_MEMORY) return COHORT_E_MEMORY;
         json = got == CHAT_LOOSE_DONE && used == len;
     }
-    if (json) {
-        json_t *value = json_loadb(r->scratch.data, r->scratch.len, JSON_DECODE_ANY, NULL);
-        json = value && (r->types & value_bit(value));
-        if (json && json_is_string(value) && r->types == CHAT_TYPE_ANY) json = 1;
-        json_decref(value);
-    }
-    if (json) return flush(r);
+    if (json && (r->types & text_bit(*r->scratch.data))) return flush(r);
     buf_clear(&r->scratch);
     if (buf_adds(&r->scratch, "\"") || chat_json_inside(&r->scratch, s, n, 1) < 0 || buf_adds(&r->scratch, "\""))
         return COHORT_E_MEMORY;

@@ -1,2 +1,5 @@
 cohort_test(chat_reader SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_chat_reader.c ROOMS chat)
 target_link_libraries(test_chat_reader PRIVATE PkgConfig::JANSSON)
+cohort_test(chat_constrain SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_chat_constrain.c ${CMAKE_CURRENT_SOURCE_DIR}/tiny_vocab.c
+            ROOMS chat text grammar)
+target_link_libraries(test_chat_constrain PRIVATE PkgConfig::JANSSON)
