@@ -228,7 +228,7 @@ static void run_quantise(void *arg) {
 }
 static void run_draw(void *arg) {
     struct scan *s = arg;
-    sample_draw(&kernels.vec, &s->params, s->found++, &s->logits, s->y, &s->result);
+    sample_draw(&kernels.vec, &s->params, s->found++, NULL, &s->logits, s->y, &s->result);
 }
 
 static void bench_scan(const struct measure *m, const char *name, const char *shape, void (*call)(void *),

@@ -1,8 +1,7 @@
 /* One row of logits, with the largest of every span of them: whoever makes the row writes those down while the span is
  * in its cache, so that whoever looks for the best few reads only the spans that can hold them.
  *
- * Plain data; any thread. Whoever is lent a row may change it meanwhile, values and peaks together, and gives it back
- * as it was. */
+ * Plain data; any thread. Who draws from a row changes it, values and peaks together, and nobody reads it after. */
 #ifndef BASE_LOGITS_H
 #define BASE_LOGITS_H
 

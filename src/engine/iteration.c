@@ -39,7 +39,7 @@ static void consume(void *user, uint32_t item_index, uint32_t output, const stru
     }
     if (item->samples && output + 1 == item->n_outputs) {
         struct sample_result *result = &it->samples[item_index];
-        sample_draw(e->vecops, &r->sample, (uint64_t)pos + 1, logits, scratch, result);
+        sample_draw(e->vecops, &r->sample, (uint64_t)pos + 1, NULL, logits, scratch, result);
         sample_row_keep(r->sample.row, (uint64_t)pos + 1, result->token < 0 ? 0 : result->token, result->state);
         /* A row without a token ends when this is delivered, but the next iteration may already read the slot. */
         e->slots[item->slot] = result->token < 0 ? 0 : result->token;

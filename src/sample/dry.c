@@ -27,8 +27,7 @@ static void match(const int32_t *end, uint32_t n, uint32_t *matches) {
 #undef AT
 }
 
-uint32_t dry_note(const struct sample_row *r, const cohort_sampling *s, uint32_t position, const struct edits *e,
-                  uint32_t *scratch) {
+uint32_t dry_note(const struct sample_row *r, const cohort_sampling *s, uint32_t position, uint32_t *scratch) {
     uint32_t window = s->dry_window < 0 || position < (uint32_t)s->dry_window ? position : (uint32_t)s->dry_window;
     uint32_t most = reach(r, position, window), n = 0;
     const int32_t *end = r->tokens + position;
@@ -44,10 +43,10 @@ uint32_t dry_note(const struct sample_row *r, const cohort_sampling *s, uint32_t
     }
     for (uint32_t k = 1; k < window; k++) {
         int32_t id = end[-(int64_t)k];
-        uint32_t length = scratch[id], index = length ? edits_index(e, id) : UINT32_MAX;
+        uint32_t length = scratch[id];
         scratch[id] = 0;
-        if (index != UINT32_MAX && !breakers_end_behind(r, &tail, id))
-            r->repeats[n++] = (struct sample_note){.index = index, .repeated = length};
+        if (length && !breakers_end_behind(r, &tail, id))
+            r->repeats[n++] = (struct sample_note){.id = id, .repeated = length};
     }
     return n;
 }
@@ -56,9 +55,11 @@ void dry_apply(const struct sample_note *notes, uint32_t n, const cohort_samplin
     static const double largest_power = 88; /* its exponential is close to the largest fp32 number */
     double log_base = fmath_log((double)s->dry_base);
     for (uint32_t i = 0; i < n; i++) {
+        uint32_t index = edits_index(e, notes[i].id);
+        if (index == UINT32_MAX) continue;
         double power = (double)(notes[i].repeated - s->dry_allowed_length) * log_base;
         if (power > largest_power) power = largest_power;
         double less = (double)s->dry_multiplier * fmath_exp(power);
-        edits_set(e, notes[i].index, (float)((double)e->logits->x[notes[i].index] - less / (double)scale));
+        edits_set(e, index, (float)((double)e->logits->x[index] - less / (double)scale));
     }
 }

@@ -22,7 +22,7 @@ static void set(struct edits *e, uint32_t index, float x) {
     uint32_t span = index / LOGITS_SPAN;
     float old = l->x[index], peak = l->peaks[span];
     if (old == -INFINITY) return;
-    e->done[e->n++] = (struct edit){index, old, peak};
+    e->done[e->n++] = (struct edit){index, old};
     l->x[index] = x;
     if (x >= peak)
         l->peaks[span] = x;
@@ -36,10 +36,8 @@ void edits_set(struct edits *e, uint32_t index, float x) {
 
 void edits_forbid(struct edits *e, uint32_t index) { set(e, index, -INFINITY); }
 
-void edits_undo(struct edits *e) {
-    while (e->n > 0) {
-        const struct edit *was = &e->done[--e->n];
-        e->logits->x[was->index] = was->x;
-        e->logits->peaks[was->index / LOGITS_SPAN] = was->peak;
-    }
+float edits_was(const struct edits *e, uint32_t index) {
+    for (uint32_t i = 0; i < e->n; i++)
+        if (e->done[i].index == index) return e->done[i].x;
+    return e->logits->x[index];
 }

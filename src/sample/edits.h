@@ -1,5 +1,5 @@
-/* Changes of single logits that are taken back: what penalties and biases do to a row without a copy of it. Peaks
- * follow. Plain data of one call. */
+/* Changes of single logits: what penalties and biases do to a row without a copy of it. Peaks follow, and what a logit
+ * was is remembered. Plain data of one call. */
 #ifndef SAMPLE_EDITS_H
 #define SAMPLE_EDITS_H
 
@@ -7,7 +7,7 @@
 
 struct edit {
     uint32_t index;
-    float x, peak; /* as they were */
+    float x; /* as it was */
 };
 
 struct edits {
@@ -24,7 +24,7 @@ uint32_t edits_index(const struct edits *e, int32_t id);
  * infinity; and that stays what it is. */
 void edits_set(struct edits *e, uint32_t index, float x);
 void edits_forbid(struct edits *e, uint32_t index);
-/* Takes all back, the last first: the row has its bits again. */
-void edits_undo(struct edits *e);
+/* What the logit was before all edits. */
+float edits_was(const struct edits *e, uint32_t index);
 
 #endif

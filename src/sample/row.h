@@ -13,7 +13,7 @@
 
 /* A token that penalties are about. */
 struct sample_note {
-    uint32_t index;    /* in the row of logits that is drawn from */
+    int32_t id;
     uint32_t uses;     /* in the answer's window */
     uint32_t repeated; /* it is in the repetition window, or with DRY: length of the repeat that it would go on with */
 };
@@ -63,12 +63,10 @@ int breakers_end_behind(const struct sample_row *r, const struct breakers_tail *
 
 /* penalties.c, dry.c: notes of what they are about, then what they do with it. The scratch holds an id's worth of 32
  * bits for the whole vocabulary. Returns how many notes there are. */
-uint32_t penalties_note(const struct sample_row *r, const cohort_sampling *s, uint32_t position, const struct edits *e,
-                        uint32_t *scratch);
+uint32_t penalties_note(const struct sample_row *r, const cohort_sampling *s, uint32_t position, uint32_t *scratch);
 void penalties_apply(const struct sample_note *notes, uint32_t n, const cohort_sampling *s, float scale,
                      struct edits *e);
-uint32_t dry_note(const struct sample_row *r, const cohort_sampling *s, uint32_t position, const struct edits *e,
-                  uint32_t *scratch);
+uint32_t dry_note(const struct sample_row *r, const cohort_sampling *s, uint32_t position, uint32_t *scratch);
 void dry_apply(const struct sample_note *notes, uint32_t n, const cohort_sampling *s, float scale, struct edits *e);
 
 #endif

@@ -10,22 +10,44 @@
 #include "base/rng.h"
 #include "sample/chain.h"
 #include "sample/logprob.h"
+#include "sample/mask.h"
 #include "sample/row.h"
 
 /* ---- Edits: what is forbidden and biased, and notes of what the penalties are about ---- */
 struct work {
     struct edits edits;
-    struct logits small; /* of the allowed ids */
+    struct logits small; /* of the ids that may be drawn, if those are few */
     const struct logits *logits;
+    uint32_t *order; /* room for the candidates' ids */
     uint32_t uses_n, repeats_n;
 };
 
-static void gather_allowed(struct sample_row *r, const struct logits *from, struct work *w) {
-    for (uint32_t i = 0; i < r->allowed_n; i++) r->allowed_x[i] = from->x[r->allowed[i]];
-    logits_peaks(w->edits.ops, r->allowed_x, r->allowed_n, 0, logits_spans(r->allowed_n), r->allowed_peaks);
-    w->small = (struct logits){r->allowed_x, r->allowed_n, r->allowed_peaks};
+static void go_small(struct work *w, const int32_t *ids, float *x, uint32_t n, float *peaks) {
+    logits_peaks(w->edits.ops, x, n, 0, logits_spans(n), peaks);
+    w->small = (struct logits){x, n, peaks};
     w->logits = w->edits.logits = &w->small;
-    w->edits.allowed = r->allowed;
+    w->edits.allowed = ids;
+}
+
+static void gather_allowed(struct sample_row *r, const struct logits *from, const uint32_t *mask, struct work *w) {
+    for (uint32_t i = 0; i < r->allowed_n; i++) {
+        uint32_t id = (uint32_t)r->allowed[i];
+        r->allowed_x[i] = mask && !mask_allows(mask, id) ? -INFINITY : from->x[id];
+    }
+    go_small(w, r->allowed, r->allowed_x, r->allowed_n, r->allowed_peaks);
+}
+
+/* The drawing thread's scratch has room for few ones: their order, ids, logits and peaks. */
+static void take_mask(const struct logits *from, const uint32_t *mask, float *scratch, struct work *w) {
+    uint32_t n = mask_count(mask, from->n);
+    if (n == from->n) return;
+    if (n == 0 || n > from->n / MASK_FEW) {
+        mask_reject(w->edits.ops, mask, from);
+        return;
+    }
+    int32_t *ids = (int32_t *)(void *)(scratch + n);
+    mask_gather(mask, from, ids, scratch + 2 * (size_t)n);
+    go_small(w, ids, scratch + 2 * (size_t)n, n, scratch + 3 * (size_t)n);
 }
 
 static void forbid(struct edits *e, int32_t id) {
@@ -44,13 +66,8 @@ static void forbid_banned(const struct sample_row *r, uint64_t position, struct 
     }
 }
 
-static void begin_edits(struct work *w, const struct vecops *ops, const struct sample_params *p, uint64_t position,
-                        const struct logits *logits, uint32_t *scratch) {
-    struct sample_row *r = p->row;
-    *w = (struct work){.edits = {.ops = ops, .logits = logits, .done = r ? r->edits : NULL}, .logits = logits};
-    if (!r) return;
+static void apply_lists(const struct sample_row *r, uint64_t position, struct work *w) {
     struct edits *e = &w->edits;
-    if (r->allowed) gather_allowed(r, logits, w);
     for (uint32_t i = 0; i < r->biases_n; i++) {
         uint32_t index = edits_index(e, r->biases[i].id);
         if (index == UINT32_MAX) continue;
@@ -62,8 +79,23 @@ static void begin_edits(struct work *w, const struct vecops *ops, const struct s
     if (position - r->prompt_n < r->min_tokens)
         for (uint32_t i = 0; i < r->ends_n; i++) forbid(e, r->ends[i]);
     forbid_banned(r, position, e);
-    if (r->uses) w->uses_n = penalties_note(r, &p->asked, (uint32_t)position, e, scratch);
-    if (r->repeats) w->repeats_n = dry_note(r, &p->asked, (uint32_t)position, e, scratch);
+}
+
+static void begin_edits(struct work *w, const struct vecops *ops, const struct sample_params *p, uint64_t position,
+                        const uint32_t *mask, const struct logits *logits, float *scratch) {
+    _Static_assert(sizeof(float) == sizeof(uint32_t), "the scratch row holds ids");
+    struct sample_row *r = p->row;
+    uint32_t *ids = (uint32_t *)(void *)scratch;
+    *w = (struct work){
+        .edits = {.ops = ops, .logits = logits, .done = r ? r->edits : NULL}, .logits = logits, .order = ids};
+    /* Notes first: they use all of the scratch. */
+    if (r && r->uses) w->uses_n = penalties_note(r, &p->asked, (uint32_t)position, ids);
+    if (r && r->repeats) w->repeats_n = dry_note(r, &p->asked, (uint32_t)position, ids);
+    if (r && r->allowed)
+        gather_allowed(r, logits, mask, w);
+    else if (mask)
+        take_mask(logits, mask, scratch, w);
+    if (r) apply_lists(r, position, w);
 }
 
 /* ---- The chain ---- */
@@ -122,8 +154,8 @@ static void run_steps(struct chain *c, uint32_t from, struct work *w) {
 }
 
 /* ---- What is said of it ---- */
-static int32_t id_of(const struct sample_params *p, uint32_t index) {
-    return p->row && p->row->allowed ? p->row->allowed[index] : (int32_t)index;
+static int32_t id_of(const struct work *w, uint32_t index) {
+    return w->edits.allowed ? w->edits.allowed[index] : (int32_t)index;
 }
 
 static double log_weight(const struct chain *c, uint32_t index) {
@@ -131,20 +163,20 @@ static double log_weight(const struct chain *c, uint32_t index) {
 }
 
 /* Log-probabilities of what the filters left. */
-static void post_fill(struct chain *c, uint32_t token, double log_sum, struct sample_result *out) {
+static void post_fill(struct chain *c, const struct work *w, uint32_t token, double log_sum,
+                      struct sample_result *out) {
     uint32_t index;
     out->logprob = (float)(log_weight(c, token) - log_sum);
     for (int32_t i = 0; i < c->params->logprobs && chain_at(c, c->low + (uint32_t)i, &index); i++) {
         if (c->low + (uint32_t)i >= c->end) break;
         out->top[out->top_n++] =
-            (cohort_logprob){.id = id_of(c->params, index), .logprob = (float)(log_weight(c, index) - log_sum)};
+            (cohort_logprob){.id = id_of(w, index), .logprob = (float)(log_weight(c, index) - log_sum)};
     }
 }
 
 /* Everything is decided: the best it is. */
-static void take_best(const struct sample_params *p, uint32_t best, struct sample_result *out) {
-    out->token = id_of(p, best);
-    if (p->asked.mirostat) out->state = mirostat_next(&p->asked, out->state, 0);
+static void take_only(const struct sample_params *p, int32_t id, struct sample_result *out) {
+    out->token = id;
     if (!p->post || p->logprobs < 0) return;
     out->logprob = 0;
     if (p->logprobs == 0) return;
@@ -152,50 +184,75 @@ static void take_best(const struct sample_params *p, uint32_t best, struct sampl
     out->top[0] = (cohort_logprob){.id = out->token, .logprob = 0};
 }
 
-static void draw(const struct vecops *ops, const struct sample_params *p, uint64_t position, uint32_t from,
-                 struct work *w, float max, uint32_t *ids, struct sample_result *out) {
+/* Returns the index of what was drawn. */
+static uint32_t draw(const struct vecops *ops, const struct sample_params *p, uint64_t position, uint32_t from,
+                     struct work *w, float max, struct sample_result *out) {
     struct chain c;
-    chain_init(&c, ops, w->logits, max, ids, p, position);
+    chain_init(&c, ops, w->logits, max, w->order, p, position);
     run_steps(&c, from, w);
     if (p->asked.mirostat) mirostat_cut(&c, out->state);
     double sum = chain_sum(&c);
     int post = p->post && p->logprobs >= 0;
     if (c.whole && c.low == 0 && !post) c.order.forget = 1;
     uint32_t token = chain_pick(&c, rng_unit(p->seed, p->stream, position) * sum);
-    out->token = id_of(p, token);
-    if (!p->asked.mirostat && !post) return;
+    out->token = id_of(w, token);
+    if (!p->asked.mirostat && !post) return token;
     double log_sum = fmath_log(sum);
     if (p->asked.mirostat) out->state = mirostat_next(&p->asked, out->state, log_weight(&c, token) - log_sum);
-    if (post) post_fill(&c, token, log_sum, out);
+    if (post) post_fill(&c, w, token, log_sum, out);
+    return token;
 }
 
-void sample_draw(const struct vecops *ops, const struct sample_params *params, uint64_t position,
-                 const struct logits *logits, float *scratch, struct sample_result *out) {
-    _Static_assert(sizeof(float) == sizeof(uint32_t), "the scratch row holds ids");
-    uint32_t *ids = (uint32_t *)(void *)scratch, from = 0;
-    const struct sample_row *r = params->row;
-    struct work w;
+/* What is said of the row before anything changes in it; 0: it is no row of numbers. */
+static int begin(const struct vecops *ops, const struct sample_params *p, uint64_t position,
+                 const struct logits *logits, float *scratch, struct sample_result *out, struct logprob *whole,
+                 uint32_t *best) {
+    const struct sample_row *r = p->row;
     out->token = SAMPLE_NOT_FINITE;
     out->logprob = NAN;
     out->state = 0;
     out->top_n = 0;
     int64_t raw_best = logits_best(ops, logits);
-    if (raw_best < 0 || isinf(logits->x[raw_best])) return;
-    float raw_max = logits->x[raw_best];
+    if (raw_best < 0 || isinf(logits->x[raw_best])) return 0;
     if (r && r->states) out->state = r->states[position - r->prompt_n];
-    begin_edits(&w, ops, params, position, logits, ids);
+    if (p->logprobs >= 0 && !p->post)
+        *whole = logprob_of_row(ops, logits, scratch, logits->x[raw_best], p->logprobs, out);
+    *best = (uint32_t)raw_best;
+    return 1;
+}
+
+void sample_draw(const struct vecops *ops, const struct sample_params *params, uint64_t position, const uint32_t *mask,
+                 const struct logits *logits, float *scratch, struct sample_result *out) {
+    struct work w;
+    struct logprob whole;
+    uint32_t from = 0, token;
+    if (!begin(ops, params, position, logits, scratch, out, &whole, &token)) return;
+    begin_edits(&w, ops, params, position, mask, logits, scratch);
     while (from < params->steps_n && is_edit(params->steps[from])) apply(params, params->steps[from++], 1, &w);
-    int64_t best = r ? logits_best(ops, w.logits) : raw_best;
-    float max = w.logits->x[best];
-    if (!isfinite(max))
+    if (params->row || mask) token = (uint32_t)logits_best(ops, w.logits);
+    float max = w.logits->x[token];
+    if (!isfinite(max)) {
         out->token = SAMPLE_NOTHING_LEFT;
-    else if (params->greedy)
-        take_best(params, (uint32_t)best, out);
-    else
-        draw(ops, params, position, from, &w, max, ids, out);
-    edits_undo(&w.edits);
-    if (params->logprobs < 0 || params->post || out->token < 0) return;
-    logprob_fill(ops, logits, scratch, raw_max, out->token, params->logprobs, out);
+        out->top_n = 0;
+        return;
+    }
+    if (params->greedy) {
+        take_only(params, id_of(&w, token), out);
+        if (params->asked.mirostat) out->state = mirostat_next(&params->asked, out->state, 0);
+    } else {
+        token = draw(ops, params, position, from, &w, max, out);
+    }
+    if (params->logprobs < 0 || params->post) return;
+    out->logprob = logprob_of(&whole, w.edits.allowed ? logits->x[out->token] : edits_was(&w.edits, token));
+}
+
+void sample_given(const struct vecops *ops, const struct sample_params *params, uint64_t position, int32_t token,
+                  const struct logits *logits, float *scratch, struct sample_result *out) {
+    struct logprob whole;
+    uint32_t best;
+    if (!begin(ops, params, position, logits, scratch, out, &whole, &best)) return;
+    take_only(params, token, out);
+    if (params->logprobs >= 0 && !params->post) out->logprob = logprob_of(&whole, logits->x[token]);
 }
 
 void sample_score(const struct vecops *ops, const struct logits *logits, float *scratch, int32_t next, int32_t logprobs,
@@ -207,5 +264,7 @@ void sample_score(const struct vecops *ops, const struct logits *logits, float *
     int64_t best = logits_best(ops, logits);
     if (best < 0 || isinf(logits->x[best])) return;
     out->token = (int32_t)best;
-    logprob_fill(ops, logits, scratch, logits->x[best], next, logprobs, out);
+    if (next < 0 && logprobs <= 0) return;
+    struct logprob whole = logprob_of_row(ops, logits, scratch, logits->x[best], logprobs, out);
+    if (next >= 0) out->logprob = logprob_of(&whole, logits->x[next]);
 }

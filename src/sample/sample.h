@@ -46,11 +46,15 @@ int sample_check_lists(const cohort_request *q, uint32_t vocab, cohort_error *er
 /* Of what was checked. */
 struct sample_params sample_params_make(const cohort_sampling *s, uint64_t seed, int logprobs, int post);
 
-/* Draws the token at `position` (absolute position of the token being chosen: the random counter). scratch: as many
- * floats as there are logits. The row of logits is changed meanwhile, and given back as it was. What the row looks back
- * on must be there for all positions before; the token is not kept (sample_row_keep). */
-void sample_draw(const struct vecops *ops, const struct sample_params *params, uint64_t position,
+/* Draws the token at `position` (absolute position of the token being chosen: the random counter). `mask`: bit id % 32
+ * of word id / 32 is set for those that may be drawn; NULL: all. scratch: as many floats as there are logits. The row
+ * of logits is used up. What the row looks back on must be there for all positions before; the token is not kept
+ * (sample_row_keep). */
+void sample_draw(const struct vecops *ops, const struct sample_params *params, uint64_t position, const uint32_t *mask,
                  const struct logits *logits, float *scratch, struct sample_result *out);
+/* The same for a token that is given: no dice are thrown, and samplers leave it as the only one. */
+void sample_given(const struct vecops *ops, const struct sample_params *params, uint64_t position, int32_t token,
+                  const struct logits *logits, float *scratch, struct sample_result *out);
 /* What the distribution says of a given next id (-1: none): argmax in out->token, out->logprob of `next`, and the n
  * best. */
 void sample_score(const struct vecops *ops, const struct logits *logits, float *scratch, int32_t next, int32_t logprobs,

@@ -46,16 +46,27 @@ static void forbid(struct left *l, int32_t id) {
 /* ---- Before the chain ---- */
 static int by_id(const void *a, const void *b) { return *(const int32_t *)a < *(const int32_t *)b ? -1 : 1; }
 
+static int may(const struct left *l, int32_t id) { return !l->n->rejected || !l->n->rejected[id]; }
+
+/* A grammar that leaves few makes a row of those alone. */
 static void take_row(struct left *l) {
     const cohort_request *q = l->n->request;
+    uint32_t few = 0;
     l->size = q->allowed_ids_n ? (uint32_t)q->allowed_ids_n : l->n->vocab;
+    for (uint32_t i = 0; i < l->n->vocab; i++) few += (uint32_t)may(l, (int32_t)i);
+    int gather = !q->allowed_ids_n && few > 0 && few <= l->n->vocab / 4;
     l->x = malloc(l->size * sizeof(*l->x));
     l->ids = malloc(l->size * sizeof(*l->ids));
     l->cand = malloc(l->size * sizeof(*l->cand));
     if (!l->x || !l->ids || !l->cand) abort();
     for (uint32_t i = 0; i < l->size; i++) l->ids[i] = q->allowed_ids_n ? q->allowed_ids[i] : (int32_t)i;
     qsort(l->ids, l->size, sizeof(*l->ids), by_id);
-    for (uint32_t i = 0; i < l->size; i++) l->x[i] = l->n->row[l->ids[i]];
+    if (gather) {
+        l->size = 0;
+        for (uint32_t i = 0; i < l->n->vocab; i++)
+            if (may(l, (int32_t)i)) l->ids[l->size++] = (int32_t)i;
+    }
+    for (uint32_t i = 0; i < l->size; i++) l->x[i] = may(l, l->ids[i]) ? l->n->row[l->ids[i]] : -INFINITY;
 }
 
 static void take_lists(struct left *l) {

@@ -39,7 +39,7 @@ static struct logits logits_of(uint32_t n) {
 static struct sample_result draw(const struct sample_params *p, uint64_t position, uint32_t n) {
     struct sample_result r;
     struct logits l = logits_of(n);
-    sample_draw(ops, p, position, &l, scratch, &r);
+    sample_draw(ops, p, position, NULL, &l, scratch, &r);
     return r;
 }
 

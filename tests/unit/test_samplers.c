@@ -1,6 +1,6 @@
-/* Every sampler, alone and together in any order, against a naive chain (samplers_naive.h) and against values computed
- * by hand; and that a draw leaves its row of logits as it was. Built twice: with plain vector operations, and with the
- * backend's. */
+/* Every sampler, alone and together in any order and under masks, against a naive chain (samplers_naive.h) and against
+ * values computed by hand; and what is said of the whole row, whatever becomes of it. Built twice: with plain vector
+ * operations, and with the backend's. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -22,8 +22,8 @@
 
 enum { ROW_MAX = 6000, PAST_MAX = 80, ANSWER_MAX = 40 };
 
-static float row[ROW_MAX], kept[ROW_MAX], scratch[ROW_MAX];
-static float peaks[ROW_MAX / LOGITS_SPAN + 1], kept_peaks[ROW_MAX / LOGITS_SPAN + 1];
+static float row[ROW_MAX], used_up[ROW_MAX], scratch[ROW_MAX + 1];
+static float peaks[ROW_MAX / LOGITS_SPAN + 1];
 static int32_t tokens[PAST_MAX + ANSWER_MAX];
 static const struct vecops *ops;
 
@@ -40,7 +40,17 @@ struct rig {
     const int32_t *ends;
     uint32_t ends_n;
     const struct tokenizer *tokenizer;
+    const uint8_t *rejected; /* by id; NULL: none */
 };
+
+static const uint32_t *mask_of(const struct rig *r) {
+    static uint32_t mask[ROW_MAX / 32 + 1];
+    if (!r->rejected) return NULL;
+    memset(mask, 0xff, sizeof(mask)); /* bits of no token are set, too */
+    for (uint32_t i = 0; i < r->vocab; i++)
+        if (r->rejected[i]) mask[i / 32] &= ~(1u << i % 32);
+    return mask;
+}
 
 static struct rig rig_of(uint32_t vocab, uint32_t prompt_n, uint32_t answer_n) {
     struct rig r = {.vocab = vocab, .answer_n = answer_n};
@@ -55,7 +65,7 @@ static struct rig rig_of(uint32_t vocab, uint32_t prompt_n, uint32_t answer_n) {
 
 static struct sample_result draw(struct rig *r, float state) {
     struct sample_result out;
-    struct logits l = {row, r->vocab, peaks};
+    struct logits l = {used_up, r->vocab, peaks};
     cohort_error err = {0};
     assert_int_equal(sample_check(&r->q.sampling, r->q.logprobs, r->vocab, &err), 0);
     assert_int_equal(sample_check_lists(&r->q, r->vocab, &err), 0);
@@ -66,11 +76,16 @@ static struct sample_result draw(struct rig *r, float state) {
     for (uint32_t i = 0; i < r->answer_n; i++)
         sample_row_keep(r->params.row, r->q.prompt_n + i, tokens[r->q.prompt_n + i], state);
     logits_peaks(ops, row, r->vocab, 0, logits_spans(r->vocab), peaks);
-    memcpy(kept, row, r->vocab * sizeof(*row));
-    memcpy(kept_peaks, peaks, logits_spans(r->vocab) * sizeof(*peaks));
-    sample_draw(ops, &r->params, r->q.prompt_n + r->answer_n, &l, scratch, &out);
-    assert_memory_equal(kept, row, r->vocab * sizeof(*row));
-    assert_memory_equal(kept_peaks, peaks, logits_spans(r->vocab) * sizeof(*peaks));
+    memcpy(used_up, row, r->vocab * sizeof(*row));
+    scratch[r->vocab] = 4711;
+    sample_draw(ops, &r->params, r->q.prompt_n + r->answer_n, mask_of(r), &l, scratch, &out);
+    assert_true(scratch[r->vocab] == 4711);
+    for (uint32_t i = 0; i < logits_spans(r->vocab); i++) { /* whatever the row became, its peaks are those */
+        float peak;
+        logits_peaks(ops, used_up + i * LOGITS_SPAN,
+                     r->vocab - i * LOGITS_SPAN < LOGITS_SPAN ? r->vocab % LOGITS_SPAN : LOGITS_SPAN, 0, 1, &peak);
+        assert_true(peak == peaks[i]);
+    }
     sample_row_free(r->params.row);
     r->params.row = NULL;
     return out;
@@ -185,6 +200,23 @@ static void choose_lists(struct rig *r) {
     }
 }
 
+static uint8_t rejected[ROW_MAX];
+
+/* Nearly all, nearly none, or runs of them. */
+static void choose_mask(struct rig *r) {
+    if (below(2)) return;
+    uint32_t kind = below(4);
+    int run = 0;
+    for (uint32_t i = 0; i < r->vocab; i++) {
+        if (below(20) == 0) run = !run;
+        rejected[i] = (uint8_t)(kind == 0   ? below(100) == 0
+                                : kind == 1 ? below(100) > 0
+                                : kind == 2 ? (int)below(2)
+                                            : run);
+    }
+    r->rejected = rejected;
+}
+
 static void describe(const struct rig *r) {
     const cohort_sampling *s = &r->q.sampling;
     fprintf(stderr, "vocab %u prompt %zu answer %u: t %g +- %g ^ %g k %d p %g m %g typ %g sigma %g xtc %g %g keep %u\n",
@@ -225,6 +257,7 @@ static void equals_the_naive_chain(void **state) {
         fill_row(r.vocab, below(7));
         choose_sampling(&r.q.sampling);
         choose_lists(&r);
+        choose_mask(&r);
         float mu = (float)(uniform() * 12 - 1);
         if (r.answer_n == 0) mu = 2 * r.q.sampling.mirostat_tau;
         struct sample_result got = draw(&r, mu), want;
@@ -233,6 +266,7 @@ static void equals_the_naive_chain(void **state) {
                           .vocab = r.vocab,
                           .params = &r.params,
                           .request = &r.q,
+                          .rejected = r.rejected,
                           .tokens = tokens,
                           .position = (uint32_t)r.q.prompt_n + r.answer_n,
                           .ends = r.ends,
@@ -241,7 +275,44 @@ static void equals_the_naive_chain(void **state) {
         naive_draw(&n, &want);
         if (want.token < 0) got.state = 0;
         assert_same(&r, &got, &want);
+        if (got.token < 0) continue;
+        /* Without post_sampling the same token comes, and what is said of it is of the whole row. */
+        r.q.post_sampling = 0;
+        got = draw(&r, mu);
+        assert_int_equal(got.token, want.token);
+        struct logits l = {used_up, r.vocab, peaks};
+        memcpy(used_up, row, r.vocab * sizeof(*row));
+        logits_peaks(ops, row, r.vocab, 0, logits_spans(r.vocab), peaks);
+        want.state = got.state;
+        sample_score(ops, &l, scratch, got.token, r.q.logprobs, &want);
+        want.token = got.token;
+        want.state = got.state;
+        assert_same(&r, &got, &want);
     }
+}
+
+/* A token that was not drawn is told of like one that was. */
+static void given_tokens_are_told_of(void **state) {
+    struct rig r = rig_of(1000, 3, 2);
+    struct sample_result got, want;
+    struct logits l = {used_up, r.vocab, peaks};
+    fill_row(r.vocab, 0);
+    memcpy(used_up, row, r.vocab * sizeof(*row));
+    logits_peaks(ops, row, r.vocab, 0, logits_spans(r.vocab), peaks);
+    struct sample_params p = sample_params_make(&r.q.sampling, 1, 5, 0);
+    sample_given(ops, &p, 5, 77, &l, scratch, &got);
+    sample_score(ops, &l, scratch, 77, 5, &want);
+    assert_int_equal(got.token, 77);
+    assert_int_equal(got.top_n, 5);
+    assert_true(got.logprob == want.logprob);
+    assert_memory_equal(got.top, want.top, 5 * sizeof(got.top[0]));
+    p.post = 1;
+    sample_given(ops, &p, 5, 77, &l, scratch, &got);
+    assert_true(got.token == 77 && got.logprob == 0 && got.top_n == 1 && got.top[0].id == 77);
+    used_up[5] = NAN;
+    logits_peaks(ops, used_up, r.vocab, 0, 1, peaks);
+    sample_given(ops, &p, 5, 77, &l, scratch, &got);
+    assert_int_equal(got.token, SAMPLE_NOT_FINITE);
 }
 
 /* ---- Values by hand ---- */
@@ -618,17 +689,12 @@ static int close_ops(void **state) { return 0; }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equals_the_naive_chain),
-        cmocka_unit_test(penalties_on_a_known_row),
-        cmocka_unit_test(biases_bans_and_ends_on_a_known_row),
-        cmocka_unit_test(dry_on_a_known_row),
-        cmocka_unit_test(dry_stops_at_breakers),
-        cmocka_unit_test(filters_on_a_known_row),
-        cmocka_unit_test(the_temperature_follows_the_entropy),
-        cmocka_unit_test(mirostat_keeps_its_surprise),
-        cmocka_unit_test(logprobs_are_of_the_row_as_it_was),
-        cmocka_unit_test(xtc_dice_are_fair),
-        cmocka_unit_test(lists_are_checked),
+        cmocka_unit_test(equals_the_naive_chain),      cmocka_unit_test(given_tokens_are_told_of),
+        cmocka_unit_test(penalties_on_a_known_row),    cmocka_unit_test(biases_bans_and_ends_on_a_known_row),
+        cmocka_unit_test(dry_on_a_known_row),          cmocka_unit_test(dry_stops_at_breakers),
+        cmocka_unit_test(filters_on_a_known_row),      cmocka_unit_test(the_temperature_follows_the_entropy),
+        cmocka_unit_test(mirostat_keeps_its_surprise), cmocka_unit_test(logprobs_are_of_the_row_as_it_was),
+        cmocka_unit_test(xtc_dice_are_fair),           cmocka_unit_test(lists_are_checked),
     };
     return cmocka_run_group_tests(tests, open_ops, close_ops);
 }
