@@ -2,6 +2,7 @@
  * iteration runs. What a row was given after the token that ended it is dropped here, so it never shows. */
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -31,6 +32,8 @@ static void fill_stats(const struct cohort_engine *e, const struct row *row, coh
     out->queue_us = (row->admitted_us ? row->admitted_us : now) - r->submitted_us;
     struct sched_history history;
     sched_get_history(e->sched, row->sched, &history);
+    out->forced_tokens = row->forced_tokens;
+    out->reasoning_tokens = row->reasoning_tokens;
     out->preemptions = history.preemptions;
     out->redone_tokens = history.redone;
     out->cached_tokens = history.cached;
@@ -68,8 +71,9 @@ void deliver_finish(struct cohort_engine *e, struct row *row, cohort_finish how,
     finish(e, row, &final);
 }
 
+/* Under a grammar an end token stands for the end of what may come, whatever was asked for. */
 static int ends_row(const struct cohort_engine *e, const struct row_request *r, int32_t token) {
-    if (!r->ignore_eos && tokenizer_is_end(e->model->tokenizer, token)) return 1;
+    if ((!r->ignore_eos || r->grammar) && tokenizer_is_end(e->model->tokenizer, token)) return 1;
     for (uint32_t i = 0; i < r->stop_ids_n; i++)
         if (r->stop_ids[i] == token) return 1;
     return 0;
@@ -96,7 +100,22 @@ static int replay_is_false(const struct row *row, int ends) { return row->genera
 static void nothing_left(struct cohort_engine *e, struct row *row) {
     deliver_finish(
         e, row, COHORT_FINISH_ERROR, COHORT_E_ARGUMENT,
-        "the request's biases, allowed ids, banned sequences and min_tokens leave no token that may come next");
+        row->request.grammar
+            ? "the grammar, with the request's biases, allowed ids, banned sequences and min_tokens, leaves no token "
+              "that may come next"
+            : "the request's biases, allowed ids, banned sequences and min_tokens leave no token that may come next");
+}
+
+static void grammar_failed(struct cohort_engine *e, struct row *row, int code) {
+    char text[128];
+    snprintf(text, sizeof(text), "the request's grammar cannot go on: %s", cohort_error_text(code));
+    deliver_finish(e, row, COHORT_FINISH_ERROR, code, text);
+}
+
+static void count_reasoning(struct row *row, int32_t token) {
+    if (row->reasoning.n == 0 || row->reasoning.found) return;
+    id_match_take(&row->reasoning, token);
+    row->reasoning_tokens++;
 }
 
 void deliver_token(struct cohort_engine *e, struct row *row, const struct sample_result *r, uint64_t now) {
@@ -112,6 +131,7 @@ void deliver_token(struct cohort_engine *e, struct row *row, const struct sample
     int replays = row->generated < row->request.saved_n;
     if (!replays) metrics_token(e, row, now);
     row->generated++;
+    count_reasoning(row, r->token);
     if (!row->first_us) row->first_us = now;
     if (!replays) spans_decodes(e, row, now);
     row->last_us = now;
@@ -148,11 +168,28 @@ void deliver_token(struct cohort_engine *e, struct row *row, const struct sample
     if (stop >= 0) {
         final.stop_index = stop;
         finish(e, row, &final);
+    } else if (row->at_end) {
+        finish(e, row, &final);
     } else if (row->generated == row->request.max_new) {
         deliver_finish(e, row, COHORT_FINISH_LENGTH, 0, NULL);
     } else {
         deadlines_text(e, row, now);
     }
+}
+
+/* A token of a row with a constraint. */
+static void deliver_noted(struct cohort_engine *e, struct row *row, const struct sample_result *r,
+                          const struct constraint_note *note, uint64_t now) {
+    if (note->failed) {
+        grammar_failed(e, row, note->failed);
+        return;
+    }
+    if (note->forced) {
+        row->forced_tokens++;
+        metrics_forced(e);
+    }
+    row->at_end = note->over && note->run_n == 0;
+    deliver_token(e, row, r, now);
 }
 
 /* All of the prompt is read, and nothing else is wanted. */
@@ -183,7 +220,9 @@ void deliver_iteration(struct cohort_engine *e, struct iteration *it) {
         for (uint32_t j = 0; item->scores && j < item->n_outputs && !row->finished; j++)
             deliver_prompt(e, row, first_pos + j, &it->scores[item->first_output + j]);
         if (row->finished) continue; /* now, or before this iteration */
-        if (item->samples)
+        if (item->samples && row->constraint)
+            deliver_noted(e, row, &it->samples[i], &it->notes[i], it->done_us);
+        else if (item->samples)
             deliver_token(e, row, &it->samples[i], it->done_us);
         else if (row->request.max_new == 0 && item->pos + item->n_tokens == row->request.prompt_n)
             deliver_read(e, row);

@@ -12,8 +12,8 @@
 #include "engine/internal.h"
 
 enum {
-    REFUSED_MAX = 64,           /* refused texts that are remembered */
-    REFUSED_BYTES = 4 << 20,    /* of their texts; longer ones are not remembered */
+    REFUSED_MAX = 64,              /* refused texts that are remembered */
+    REFUSED_BYTES = 4 << 20,       /* of their texts; longer ones are not remembered */
     LIMIT_REMEMBERED_US = 60000000 /* a text that took too long may be tried again after that */
 };
 
@@ -253,8 +253,7 @@ static int check_source(const cohort_grammar_source *s, cohort_error *err) {
     return 0;
 }
 
-int grammars_compile(struct grammars *g, const cohort_grammar_source *source, cohort_grammar **out,
-                     cohort_error *err) {
+int grammars_compile(struct grammars *g, const cohort_grammar_source *source, cohort_grammar **out, cohort_error *err) {
     cohort_grammar_source s = *source;
     *out = NULL;
     int code = check_source(&s, err);

@@ -25,6 +25,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "engine/cache.h"
+#include "engine/constraint.h"
+#include "engine/grammars.h"
 #include "engine/ring.h"
 #include "engine/tasks.h"
 #include "engine/tenants.h"
@@ -54,6 +56,7 @@ struct cohort_model {
     struct backend *backend; /* NULL: vocabulary only */
     char *architecture, *name, *chat_template;
     uint32_t piece_max; /* bytes of the longest token */
+    struct grammars *grammars;
     cohort_progress_fn progress;
     void *progress_user;
     _Atomic uint64_t packed_bytes; /* of the engine that is open */
@@ -80,13 +83,16 @@ struct row_request {
     uint32_t tenant;
     int32_t priority;
     uint32_t min_tokens;
-    uint8_t ignore_eos, prompt_logprobs, cache;
+    uint8_t ignore_eos, prompt_logprobs, cache, show_special;
     cohort_pooling pooling;
     uint32_t salt_n, session_n, saved_n;
     const char *salt, *session;
     const cohort_saved_token *saved; /* T2: what it was given before */
-    struct sample_params sample;     /* its `row` is the block of its own, or NULL */
-    uint32_t ring_need;              /* free bytes of the ring without which no more iterations are planned */
+    const cohort_grammar *grammar;   /* held; NULL: none */
+    const int32_t *reasoning_end;    /* NULL: no budget */
+    uint32_t reasoning_end_n, reasoning_budget;
+    struct sample_params sample; /* its `row` is the block of its own, or NULL */
+    uint32_t ring_need;          /* free bytes of the ring without which no more iterations are planned */
     void *user;
     uint64_t submitted_us;
 };
@@ -129,10 +135,14 @@ struct row {
     uint8_t finished;
     uint8_t span;    /* enum trace_phase; of traced rows only */
     uint8_t newline; /* one was generated */
+    uint8_t at_end;  /* behind the token at hand its grammar is at its end */
     uint32_t generated;
     uint64_t due_us;   /* when it ends by itself, DUE_NEVER: not */
     uint32_t due_heap; /* its place among those that do (deadlines.c) */
     struct detok detok;
+    struct id_match reasoning;
+    uint32_t reasoning_tokens, forced_tokens;
+    struct constraint *constraint;           /* NULL: the model alone decides. constraint.h says whose what is */
     struct embedding embedding;              /* of requests with pooling */
     uint64_t admitted_us, first_us, last_us; /* first and last token; 0: not yet */
 
@@ -155,6 +165,7 @@ struct iteration_item {
     struct row *row; /* NULL: it ended before this was delivered, and may be another's */
     uint32_t pos, n_tokens, n_outputs, first_output;
     uint32_t slot;
+    uint32_t index; /* of the token that it makes, in the answer */
     uint8_t samples, scores;
     uint8_t prompt, boundary; /* reads known tokens; and ends at a snapshot boundary */
 };
@@ -168,7 +179,8 @@ struct iteration {
     struct iteration_item *items;
     struct batch_item *batch_items;
     struct sample_result *scores;                           /* per output, of rows with prompt_logprobs */
-    struct sample_result *samples;                          /* per item */
+    struct sample_result *samples;                          /* per item, */
+    struct constraint_note *notes;                          /* and what is said of it, of rows with a constraint */
     uint64_t begun_us, idle_since_us, launched_us, done_us; /* idle: the team; 0: the engine slept before */
 };
 
@@ -192,6 +204,7 @@ struct cohort_engine {
     int32_t *ends; /* ids that end an answer */
     uint32_t ends_n;
     uint32_t text_max; /* bytes that one token, or a finish event, can bring at most */
+    struct constraint_counts masks;
 
     struct row *rows; /* handles */
     uint32_t rows_n;
@@ -271,6 +284,7 @@ uint32_t engine_handles(const cohort_engine_options *o); /* requests that can be
 int iteration_init(struct iteration *it, struct cohort_engine *e, uint32_t items_max, uint32_t outputs_max);
 void iteration_deinit(struct iteration *it);
 int iteration_launch(struct iteration *it, const struct plan *plan);
+void iteration_prepare_masks(struct iteration *it);   /* while it runs: of rows with grammars */
 void iteration_forget_finished(struct iteration *it); /* to be called before any of its rows is given away */
 
 /* deliver.c: results to events. Engine thread. */
@@ -326,6 +340,7 @@ void metrics_refused(struct cohort_engine *e);
 void metrics_task(struct cohort_engine *e); /* one ran */
 void metrics_admitted(struct cohort_engine *e, const struct row *row);
 void metrics_token(struct cohort_engine *e, const struct row *row, uint64_t now_us);
+void metrics_forced(struct cohort_engine *e); /* a token that was not drawn */
 void metrics_finish(struct cohort_engine *e, const struct row *row, uint64_t now_us);
 void metrics_iteration(struct cohort_engine *e, const struct iteration *it);
 struct metrics_step { /* what a turn's parts took */

@@ -14,7 +14,8 @@ int iteration_init(struct iteration *it, struct cohort_engine *e, uint32_t items
     it->batch_items = mem_zalloc(items_max, sizeof(*it->batch_items));
     it->scores = mem_zalloc(outputs_max, sizeof(*it->scores));
     it->samples = mem_zalloc(items_max, sizeof(*it->samples));
-    return it->items && it->batch_items && it->scores && it->samples ? 0 : COHORT_E_MEMORY;
+    it->notes = mem_zalloc(items_max, sizeof(*it->notes));
+    return it->items && it->batch_items && it->scores && it->samples && it->notes ? 0 : COHORT_E_MEMORY;
 }
 
 void iteration_deinit(struct iteration *it) {
@@ -22,6 +23,18 @@ void iteration_deinit(struct iteration *it) {
     mem_free(it->batch_items);
     mem_free(it->scores);
     mem_free(it->samples);
+    mem_free(it->notes);
+}
+
+static void choose(const struct cohort_engine *e, struct row *row, uint64_t position, const struct logits *logits,
+                   float *scratch, struct sample_result *out, struct constraint_note *note) {
+    const struct sample_params *params = &row->request.sample;
+    if (row->constraint) {
+        constraint_draw(row->constraint, e->vecops, params, position, logits, scratch, out, note);
+        return;
+    }
+    sample_draw(e->vecops, params, position, NULL, logits, scratch, out);
+    sample_row_keep(params->row, position, out->token < 0 ? 0 : out->token, out->state);
 }
 
 /* One row of logits: what it says of the prompt, then the next token. */
@@ -39,8 +52,7 @@ static void consume(void *user, uint32_t item_index, uint32_t output, const stru
     }
     if (item->samples && output + 1 == item->n_outputs) {
         struct sample_result *result = &it->samples[item_index];
-        sample_draw(e->vecops, &r->sample, (uint64_t)pos + 1, NULL, logits, scratch, result);
-        sample_row_keep(r->sample.row, (uint64_t)pos + 1, result->token < 0 ? 0 : result->token, result->state);
+        choose(e, item->row, (uint64_t)pos + 1, logits, scratch, result, &it->notes[item_index]);
         /* A row without a token ends when this is delivered, but the next iteration may already read the slot. */
         e->slots[item->slot] = result->token < 0 ? 0 : result->token;
     }
@@ -57,6 +69,7 @@ static void build_item(struct iteration *it, uint32_t i, const struct plan_item 
                                            .n_outputs = planned->n_outputs,
                                            .first_output = first_output,
                                            .slot = slot,
+                                           .index = planned->sample_index,
                                            .samples = planned->samples,
                                            .prompt = planned->source == PLAN_PROMPT,
                                            .boundary = planned->boundary,
@@ -98,6 +111,11 @@ int iteration_launch(struct iteration *it, const struct plan *plan) {
     for (uint32_t g = 0; g < e->groups; g++) batch.arena[g] = state_arena(e->state, g);
     it->launched_us = clock_us();
     return backend_launch(e->program, &batch);
+}
+
+void iteration_prepare_masks(struct iteration *it) {
+    for (uint32_t i = 0; i < it->n_items; i++)
+        if (it->items[i].samples && it->items[i].row->constraint) constraint_prepare(it->items[i].row->constraint);
 }
 
 void iteration_forget_finished(struct iteration *it) {

@@ -1,7 +1,7 @@
 /* The engine thread: one turn after the other until it is told to stop.
  *
- *   pipelined   drain, plan and launch N+1 | deliver N (N+1 runs) | wait for N+1, commit it
- *   serial      drain, plan and launch N | wait for N, commit it | deliver N
+ *   pipelined   drain, plan and launch N+1 | masks of N+1, deliver N (N+1 runs) | wait for N+1, commit it
+ *   serial      drain, plan and launch N | masks of N (it runs) | wait for N, commit it | deliver N
  *
  * Nothing is in flight between turns. A pipelined plan is made from lengths alone, before anybody has read the tokens
  * of the iteration before; rows that turn out to have ended there run once too often, and deliver.c drops what they
@@ -180,6 +180,7 @@ static int turn(struct cohort_engine *e, uint64_t begin) {
     uint64_t last_wait = e->last_wait_us;
     int moved, launched = launch(e, &it, &moved);
     if (launched > 0) {
+        iteration_prepare_masks(it);
         it->begun_us = begin;
         it->idle_since_us = last_wait;
         step.build_us = it->launched_us - begin;

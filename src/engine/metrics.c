@@ -54,6 +54,12 @@ void metrics_token(struct cohort_engine *e, const struct row *row, uint64_t now_
     pthread_mutex_unlock(&e->metrics_lock);
 }
 
+void metrics_forced(struct cohort_engine *e) {
+    pthread_mutex_lock(&e->metrics_lock);
+    e->metrics.forced_tokens++;
+    pthread_mutex_unlock(&e->metrics_lock);
+}
+
 void metrics_finish(struct cohort_engine *e, const struct row *row, uint64_t now_us) {
     pthread_mutex_lock(&e->metrics_lock);
     cohort_metrics *m = &e->metrics;
@@ -143,6 +149,9 @@ void cohort_metrics_get(cohort_engine *e, cohort_metrics *out) {
     *out = e->metrics;
     uint64_t last = e->last_step_us;
     pthread_mutex_unlock(&e->metrics_lock);
+    out->grammar_masks = atomic_load(&e->masks.masks);
+    out->grammar_mask_us = atomic_load(&e->masks.ns) / 1000;
+    grammars_metrics(e->model->grammars, out);
     out->trace_dropped = trace_dropped(e->trace);
     out->last_iteration_us_ago = last ? clock_us() - last : 0;
 }

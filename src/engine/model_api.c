@@ -14,7 +14,10 @@ _Static_assert((int)COHORT_STOPS_MAX == (int)DETOK_STOPS_MAX && (int)COHORT_STOP
                "the limits are the same");
 
 void cohort_model_options_defaults(cohort_model_options *options) {
-    *options = (cohort_model_options){.size = sizeof(*options)};
+    *options = (cohort_model_options){.size = sizeof(*options),
+                                      .grammar_ms = COHORT_GRAMMAR_MS_DEFAULT,
+                                      .grammar_bytes = COHORT_GRAMMAR_MEMORY_DEFAULT,
+                                      .grammar_cache_bytes = COHORT_GRAMMAR_CACHE_DEFAULT};
 }
 
 static char *copy_meta_string(const struct meta *meta, const char *key) {
@@ -37,7 +40,7 @@ static int open_model(cohort_model *m, const char *path, const cohort_model_opti
     m->architecture = copy_meta_string(meta, "general.architecture");
     m->name = copy_meta_string(meta, "general.name");
     m->chat_template = copy_meta_string(meta, "tokenizer.chat_template");
-    if (!m->architecture || !m->name || !m->chat_template)
+    if (!m->architecture || !m->name || !m->chat_template || grammars_new(m->tokenizer, o, &m->grammars) != 0)
         return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a model");
     if (o->vocab_only) return 0;
     code = model_build(m->file, tokenizer_size(m->tokenizer), &m->built, err);
@@ -56,11 +59,13 @@ int cohort_model_open(const char *path, const cohort_model_options *options, coh
     if (o.threads < 0 || o.threads > BACKEND_THREADS_MAX)
         return err_set(err, COHORT_E_ARGUMENT, "threads", "threads is %d; 0 to %d are possible", o.threads,
                        BACKEND_THREADS_MAX);
+    int code = grammars_check_options(&o, err);
+    if (code) return code;
     cohort_model *m = mem_zalloc(1, sizeof(*m));
     if (!m) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a model");
     m->progress = o.progress;
     m->progress_user = o.progress_user;
-    int code = open_model(m, path, &o, err);
+    code = open_model(m, path, &o, err);
     if (code) {
         cohort_model_close(m);
         return code;
@@ -73,6 +78,7 @@ void cohort_model_close(cohort_model *m) {
     if (!m) return;
     backend_close(m->backend);
     model_free(m->built);
+    grammars_free(m->grammars);
     tokenizer_close(m->tokenizer);
     model_file_close(m->file);
     mem_free(m->architecture);

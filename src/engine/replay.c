@@ -11,6 +11,8 @@ int replay_run(struct cohort_engine *e, struct row *row, uint64_t now) {
         struct sample_result result = {
             .token = saved->token, .logprob = saved->logprob, .state = saved->sampler_state, .top_n = saved->top_n};
         for (uint32_t i = 0; i < saved->top_n; i++) result.top[i] = saved->top[i];
+        int last = row->generated + 1 == r->saved_n;
+        row->at_end = last && row->constraint && constraint_over(row->constraint, r->saved_n);
         deliver_token(e, row, &result, now);
         if (row->finished) return 1;
     }

@@ -51,6 +51,19 @@ static int check_names(const cohort_request *q, cohort_error *err) {
     return 0;
 }
 
+static int check_constraint(const struct cohort_engine *e, const cohort_request *q, cohort_error *err) {
+    if (q->show_special != 0 && q->show_special != 1)
+        return err_set(err, COHORT_E_ARGUMENT, "show_special", "show_special must be 0 or 1");
+    if (q->reasoning_end_n > COHORT_STOP_IDS_MAX || (q->reasoning_end && q->reasoning_end_n == 0))
+        return err_set(err, COHORT_E_ARGUMENT, "reasoning_end", "reasoning_end has %zu ids; 1 to %d are possible",
+                       q->reasoning_end_n, COHORT_STOP_IDS_MAX);
+    if (q->grammar && !grammars_owns(e->model->grammars, q->grammar))
+        return err_set(err, COHORT_E_ARGUMENT, "grammar", "the grammar was compiled for another model");
+    if (q->grammar && q->pooling)
+        return err_set(err, COHORT_E_ARGUMENT, "grammar", "a request for an embedding has no answer");
+    return 0;
+}
+
 static int check_resume(const struct cohort_engine *e, const cohort_request *q, cohort_error *err) {
     if (q->resume_n == 0) return 0;
     if (q->prompt_logprobs)
@@ -93,6 +106,7 @@ static int check_fields(const struct cohort_engine *e, const cohort_request *q, 
     if (!code) code = sample_check_lists(q, e->vocab, err);
     if (!code) code = check_names(q, err);
     if (!code) code = embed_check(q, err);
+    if (!code) code = check_constraint(e, q, err);
     return code ? code : check_resume(e, q, err);
 }
 
@@ -206,7 +220,7 @@ static char *copy_saved(struct row_request *r, const cohort_request *q, char *me
 }
 
 static int copy(struct row_request *r, const cohort_request *q) {
-    size_t stops = q->stops_n * sizeof(struct detok_stop), ids = q->stop_ids_n * sizeof(int32_t);
+    size_t stops = q->stops_n * sizeof(struct detok_stop), ids = (q->stop_ids_n + q->reasoning_end_n) * sizeof(int32_t);
     size_t saved = q->resume_n * sizeof(cohort_saved_token);
     for (size_t i = 0; i < q->resume_n; i++) saved += q->resume[i].top_n * sizeof(cohort_logprob);
     char *memory = mem_alloc(saved + ids + stops + q->cache_salt_n + q->session_n + 1, 1);
@@ -214,7 +228,13 @@ static int copy(struct row_request *r, const cohort_request *q) {
     r->memory = memory;
     memory = copy_saved(r, q, memory);
     r->stop_ids = (int32_t *)(void *)memory;
-    if (ids) memcpy(memory, q->stop_ids, ids);
+    if (q->stop_ids_n) memcpy(memory, q->stop_ids, q->stop_ids_n * sizeof(int32_t));
+    if (q->reasoning_end_n) {
+        r->reasoning_end = r->stop_ids + q->stop_ids_n;
+        memcpy((int32_t *)(void *)memory + q->stop_ids_n, q->reasoning_end, q->reasoning_end_n * sizeof(int32_t));
+        r->reasoning_end_n = (uint32_t)q->reasoning_end_n;
+        r->reasoning_budget = q->reasoning_budget;
+    }
     struct detok_stop *to = (struct detok_stop *)(void *)(memory + ids);
     r->salt = memory + ids + stops;
     r->salt_n = (uint32_t)q->cache_salt_n;
@@ -255,6 +275,31 @@ int row_add_token(struct row *row, int32_t token) {
     return 0;
 }
 
+/* Behind the row's samplers, which look back on what comes without being drawn, too. */
+static int make_constraint(const struct cohort_engine *e, struct row *row, const cohort_request *q, cohort_error *err) {
+    struct row_request *r = &row->request;
+    row->reasoning = (struct id_match){.ids = r->reasoning_end, .n = r->reasoning_end_n};
+    row->reasoning_tokens = row->forced_tokens = 0;
+    if (q->grammar) {
+        r->grammar = q->grammar;
+        grammars_retain(q->grammar);
+    }
+    if (r->max_new == 0 || (!r->grammar && r->reasoning_end_n == 0)) return 0;
+    const struct constraint_request wanted = {.grammar = r->grammar ? grammars_compiled(r->grammar) : NULL,
+                                              .tokenizer = e->model->tokenizer,
+                                              .ends = e->ends,
+                                              .ends_n = e->ends_n,
+                                              .vocab = e->vocab,
+                                              .prompt_n = r->prompt_n,
+                                              .max_new = r->max_new,
+                                              .reasoning_end = r->reasoning_end,
+                                              .reasoning_end_n = r->reasoning_end_n,
+                                              .reasoning_budget = r->reasoning_budget,
+                                              .sample = r->sample.row,
+                                              .counts = &e->masks};
+    return constraint_make(&row->constraint, &wanted, r->saved, r->saved_n, &row->forced_tokens, err);
+}
+
 int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, cohort_error *err) {
     struct row_request *r = &row->request;
     int code = check_fields(e, q, err);
@@ -264,6 +309,7 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
                               .prompt_logprobs = (uint8_t)q->prompt_logprobs,
                               .ignore_eos = q->ignore_eos != 0,
                               .cache = q->cache_prompt != 0,
+                              .show_special = (uint8_t)q->show_special,
                               .pooling = q->pooling,
                               .user = q->user,
                               .submitted_us = clock_us(),
@@ -276,6 +322,7 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
     code = check_lengths(e, r, q, err);
     if (!code) code = check_ids(e, q->prompt, q->prompt_n, "prompt", err);
     if (!code) code = check_ids(e, q->stop_ids, q->stop_ids_n, "stop_ids", err);
+    if (!code) code = check_ids(e, q->reasoning_end, q->reasoning_end_n, "reasoning_end", err);
     if (!code) code = take_cuts(r, q, err);
     if (code) return code;
     if (copy(r, q) || copy_prompt(row, q) || make_ring(e, row) || embed_init(e, row))
@@ -283,6 +330,7 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
     else
         code = sample_row_make(&r->sample.row, &r->sample, q, r->max_new, e->vocab, e->ends, e->ends_n,
                                e->model->tokenizer, err);
+    if (!code) code = make_constraint(e, row, q, err);
     if (code) {
         row_clear(row);
         return code;
@@ -290,18 +338,23 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
     row->final = (struct row_final){.stop_token = -1, .stop_index = -1};
     row->sched = 0;
     row->space = 0;
-    row->finished = row->newline = 0;
+    row->finished = row->newline = row->at_end = 0;
     row->generated = 0;
     row->due_us = DUE_NEVER;
     row->admitted_us = row->first_us = row->last_us = 0;
     /* The answer goes on from the prompt's text, so it keeps its leading space. */
     detok_init(&row->detok, e->model->tokenizer, r->stops, r->stops_n, 0);
     row->detok.include_stop = q->include_stop != 0;
+    row->detok.special = r->show_special;
     atomic_store(&row->paused, 0);
     return 0;
 }
 
 void row_clear(struct row *row) {
+    constraint_free(row->constraint); /* before what it borrows */
+    row->constraint = NULL;
+    cohort_grammar_release((cohort_grammar *)(uintptr_t)row->request.grammar);
+    row->request.grammar = NULL;
     mem_free(row->request.memory);
     row->request.memory = NULL;
     sample_row_free(row->request.sample.row);

@@ -74,7 +74,7 @@ static int push_byte(struct detok *d, char byte, struct buf *out) {
 int detok_push(struct detok *d, int32_t token, struct buf *out) {
     const char *bytes;
     size_t n;
-    tokenizer_piece(d->tokenizer, token, 0, &bytes, &n);
+    tokenizer_piece(d->tokenizer, token, d->special, &bytes, &n);
     if (n && !d->started) {
         d->started = 1;
         size_t skip = bytes[0] == ' ';

@@ -27,6 +27,7 @@ struct detok {
     uint32_t stops_n;
     uint8_t started;      /* the first text was seen (leading-space rule) */
     uint8_t include_stop; /* set by the owner, behind detok_init: the stop string that matches goes out too */
+    uint8_t special;      /* set by the owner, behind detok_init: control tokens have text, too */
     uint8_t deaf;         /* set by the owner at any time: what is completed meanwhile does not match */
     uint8_t held_n;       /* bytes of an incomplete character */
     char held[4];

@@ -228,7 +228,7 @@ static int encode_all(struct encoder *e, const char *text, size_t n, int flags) 
     int code = 0;
     if (flags & TOKENIZER_BOS && t->add_bos) code = ids_add(&e->out, t->bos);
     size_t done = 0;
-    int after_special = 1;
+    int after_special = !(flags & TOKENIZER_GOES_ON);
     while (!code && done < n) {
         size_t at = done, len = 0;
         int32_t id = special_next(set, &t->vocab, text, n, &at, &len);

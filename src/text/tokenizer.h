@@ -17,7 +17,11 @@
 
 struct tokenizer;
 
-enum { TOKENIZER_SPECIAL = 1, TOKENIZER_BOS = 2 }; /* the COHORT_TOKENIZE_ flags */
+enum {
+    TOKENIZER_SPECIAL = 1, /* these two are the COHORT_TOKENIZE_ flags */
+    TOKENIZER_BOS = 2,
+    TOKENIZER_GOES_ON = 4 /* other text stands before it: no space is put in front */
+};
 enum {
     TOKENIZER_VOCAB_MAX = 1 << 20,
     TOKENIZER_PIECE_MAX = 1 << 16,  /* bytes of one token */
