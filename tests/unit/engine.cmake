@@ -11,6 +11,9 @@ cohort_test(engine_faults SOURCES ${here}/test_engine_faults.c ${here}/engine_ru
 cohort_test(engine_pressure SOURCES ${here}/test_engine_pressure.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_tasks TSAN SOURCES ${here}/test_engine_tasks.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_samplers TSAN SOURCES ${here}/test_engine_samplers.c ${here}/sampler_mix.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine TIMEOUT 300)
+set(grammar_tests ${here}/test_engine_grammar.c ${here}/grammar_mix.c ${here}/sampler_mix.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c)
+cohort_test(engine_grammar TSAN SOURCES ${grammar_tests} ${here}/fake_grammar.c ROOMS engine TIMEOUT 300)
+cohort_test(engine_grammar_real SOURCES ${grammar_tests} ROOMS engine TIMEOUT 300)
 cohort_test(engine_deadlines TSAN SOURCES ${here}/test_engine_deadlines.c ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_model.c ROOMS engine TIMEOUT 300)
 cohort_test(engine_stress TSAN SOURCES ${here}/test_engine_stress.c ${here}/engine_run.c ROOMS engine TIMEOUT 600)
 
