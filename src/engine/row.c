@@ -276,7 +276,7 @@ int row_add_token(struct row *row, int32_t token) {
 }
 
 /* Behind the row's samplers, which look back on what comes without being drawn, too. */
-static int make_constraint(const struct cohort_engine *e, struct row *row, const cohort_request *q, cohort_error *err) {
+static int make_constraint(struct cohort_engine *e, struct row *row, const cohort_request *q, cohort_error *err) {
     struct row_request *r = &row->request;
     row->reasoning = (struct id_match){.ids = r->reasoning_end, .n = r->reasoning_end_n};
     row->reasoning_tokens = row->forced_tokens = 0;

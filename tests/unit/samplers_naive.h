@@ -12,7 +12,7 @@ struct naive {
     const struct sample_params *params;
     const cohort_request *request;
     const uint8_t *rejected; /* by id; NULL: none */
-    const int32_t *tokens; /* prompt and answer before `position` */
+    const int32_t *tokens;   /* prompt and answer before `position` */
     uint32_t position;
     const int32_t *ends;
     uint32_t ends_n;
