@@ -338,7 +338,7 @@ static void test_company_changes_nothing(void **state) {
         for (int tight = 0; tight < 2; tight++)
             for (int pipeline = 0; pipeline < 2; pipeline++) {
                 if (has_fake()) fake_grammar.mask_us = slow ? 50 : 0;
-                cohort_engine *engine = open_engine(ROWS, tight ? 1024 : 8192, pipeline);
+                cohort_engine *engine = open_engine(ROWS, tight ? 640 : 8192, pipeline);
                 for (uint64_t round = 0; round < ROUNDS / 4; round++) preemptions += run_company(engine, round);
                 run_close(0);
             }
