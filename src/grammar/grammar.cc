@@ -78,6 +78,7 @@ static const char *reason(const char *text) {
 struct grammar_vocab {
     xgrammar::TokenizerInfo info;
     std::vector<int32_t> ends;
+    std::vector<std::pair<std::string, int32_t>> controls; // spelled, sorted
     uint32_t n;
     budget memory;
 };
@@ -100,11 +101,15 @@ int grammar_vocab_make(struct grammar_vocab **out, const struct grammar_piece *p
         if (!stops.empty() && (stops.front() < 0 || (uint32_t)stops.back() >= n))
             return err_set(err, COHORT_E_ARGUMENT, "vocabulary", "an end token is not in it");
         std::vector<std::string> texts;
+        std::vector<std::pair<std::string, int32_t>> controls;
         texts.reserve(n);
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++) {
             texts.push_back(spelling(&pieces[i], std::binary_search(stops.begin(), stops.end(), (int32_t)i)));
+            if (texts.back()[0] == control_byte && texts.back().size() > 1) controls.emplace_back(texts.back(), i);
+        }
+        std::sort(controls.begin(), controls.end());
         xgrammar::TokenizerInfo info(texts, xgrammar::VocabType::RAW, (int)n, stops, false);
-        *out = new grammar_vocab{std::move(info), std::move(stops), n, {}};
+        *out = new grammar_vocab{std::move(info), std::move(stops), std::move(controls), n, {}};
     } catch (const std::exception &e) {
         return err_set(err, COHORT_E_MEMORY, "vocabulary", "no memory for its grammars");
     } catch (...) {
@@ -119,6 +124,25 @@ void grammar_vocab_free(struct grammar_vocab *v) {
     budget b = v->memory;
     budget_scope scope(&b);
     delete v;
+}
+
+static int32_t find_text(const std::vector<std::pair<std::string, int32_t>> &sorted, const std::string &text) {
+    auto at = std::lower_bound(sorted.begin(), sorted.end(), text,
+                               [](const auto &entry, const std::string &wanted) { return entry.first < wanted; });
+    return at != sorted.end() && at->first == text ? at->second : -1;
+}
+
+int32_t grammar_vocab_find(const struct grammar_vocab *v, const char *text, size_t len) try {
+    std::string wanted(text, len);
+    int32_t id = find_text(v->controls, control_byte + wanted);
+    if (id >= 0) return id;
+    const auto &sorted = v->info.GetSortedDecodedVocab();
+    auto at =
+        std::lower_bound(sorted.begin(), sorted.end(), wanted,
+                         [](const auto &entry, const std::string &text_wanted) { return entry.second < text_wanted; });
+    return at != sorted.end() && at->second == wanted ? at->first : -1;
+} catch (...) {
+    return -1;
 }
 
 /* ---- Compiling ---- */
@@ -145,14 +169,12 @@ static xgrammar::CompiledGrammar compile_text(const struct compile_job *job) {
     std::optional<int> space;
     if (source->space) space = source->space;
     switch (source->kind) {
-    case COHORT_GRAMMAR_REGEX:
-        return compiler.CompileRegex(text);
     case COHORT_GRAMMAR_EBNF:
         return compiler.CompileGrammar(text);
     case COHORT_GRAMMAR_TAGS:
         return compiler.CompileStructuralTag(text);
     default:
-        return compiler.CompileJSONSchema(text, space.has_value(), std::nullopt, std::nullopt, source->strict, space);
+        return compiler.CompileJSONSchema(text, space.has_value(), std::nullopt, std::nullopt, true, space);
     }
 }
 

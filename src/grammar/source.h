@@ -3,6 +3,8 @@
 #ifndef GRAMMAR_SOURCE_H
 #define GRAMMAR_SOURCE_H
 
+#include <stdint.h>
+
 #include "base/err.h"
 #include "cohort/cohort.h"
 
@@ -11,14 +13,15 @@ extern "C" {
 #endif
 
 struct grammar_vocab;
+/* The id of the token with this text: of a control token rather than of another one; -1: there is none. */
+int32_t grammar_vocab_find(const struct grammar_vocab *v, const char *text, size_t len);
 
 struct grammar_source {
-    cohort_grammar_kind kind; /* of `text`; JSON has become JSON_SCHEMA */
+    cohort_grammar_kind kind; /* of `text`: JSON_SCHEMA, EBNF or TAGS; JSON and REGEX have become one of them */
     const char *text;
     size_t len;
     char *owned;   /* what `text` points into; NULL: into the caller's own */
     int32_t space; /* as in cohort_grammar_source */
-    int strict;    /* objects are closed where their schema does not say */
 };
 
 /* Fills *out, which grammar_source_free clears; after an error there is nothing to clear. */
