@@ -178,6 +178,26 @@ static xgrammar::CompiledGrammar compile_text(const struct compile_job *job) {
     }
 }
 
+static DLTensor as_tensor(uint32_t *words, int64_t *words_n) {
+    DLTensor tensor = {};
+    tensor.data = words;
+    tensor.device = {kDLCPU, 0};
+    tensor.ndim = 1;
+    tensor.dtype = xgrammar::GetBitmaskDLType();
+    tensor.shape = words_n;
+    return tensor;
+}
+
+/* Whether any token may come first: rules that only lead to each other allow none. */
+static bool begins(const xgrammar::CompiledGrammar &compiled, uint32_t n) {
+    xgrammar::GrammarMatcher matcher(compiled);
+    int64_t words_n = (n + 31) / 32;
+    std::vector<uint32_t> words((size_t)words_n);
+    DLTensor tensor = as_tensor(words.data(), &words_n);
+    if (!matcher.FillNextTokenBitmask(&tensor)) return true;
+    return std::any_of(words.begin(), words.end(), [](uint32_t word) { return word != 0; });
+}
+
 static int compile_within(struct compile_job *job, budget *b) {
     warning[0] = 0;
     try {
@@ -186,6 +206,8 @@ static int compile_within(struct compile_job *job, budget *b) {
         /* Code that swallowed the exception went on without what it wanted. */
         if (b->what != cohort::spent::nothing) return spent_error(b->what, job->limits, job->err);
         if (warning[0]) return err_set(job->err, COHORT_E_UNSUPPORTED, "grammar", "%s", warning);
+        if (!begins(compiled, job->v->n))
+            return err_set(job->err, COHORT_E_ARGUMENT, "grammar", "no answer follows it");
         job->out = new grammar{std::move(compiled), job->v, {}};
     } catch (const std::bad_alloc &) {
         return spent_error(b->what, job->limits, job->err);
@@ -309,12 +331,7 @@ int grammar_state_mask(struct grammar_state *s, uint32_t *words) {
             return 1;
         }
         int64_t shape = words_n;
-        DLTensor tensor = {};
-        tensor.data = words;
-        tensor.device = {kDLCPU, 0};
-        tensor.ndim = 1;
-        tensor.dtype = xgrammar::GetBitmaskDLType();
-        tensor.shape = &shape;
+        DLTensor tensor = as_tensor(words, &shape);
         bool some = s->matcher.FillNextTokenBitmask(&tensor);
         if (!some) memset(words, 0xff, words_n * sizeof *words);
         return some ? 1 : 0;

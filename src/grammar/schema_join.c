@@ -158,8 +158,9 @@ int schema_resolve(struct schema *s, json_t *ref, json_t **out) {
 
 /* A schema for both: a new reference. */
 static json_t *both(json_t *a, json_t *b) {
-    if (!a || json_is_true(a)) return json_incref(b);
-    if (!b || json_is_true(b) || json_equal(a, b)) return json_incref(a);
+    if (!a || !b) return json_incref(a ? a : b);
+    if (json_is_true(a)) return json_incref(b);
+    if (json_is_true(b) || json_equal(a, b)) return json_incref(a);
     if (json_is_false(a) || json_is_false(b)) return json_false();
     return json_pack("{s:[O,O]}", "allOf", a, b);
 }

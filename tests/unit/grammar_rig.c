@@ -33,6 +33,13 @@ int rig_compile(const struct grammar_vocab *v, cohort_grammar_kind kind, const c
     return grammar_compile(v, &source, &rig_limits, out, err);
 }
 
+const char *rig_text(int32_t token) {
+    static char byte[2];
+    if (token >= RIG_WORDS_AT) return words[token - RIG_WORDS_AT];
+    byte[0] = (char)token;
+    return byte;
+}
+
 int rig_allows(struct grammar_state *s, int32_t token) {
     uint32_t mask[RIG_MASK_WORDS];
     int rc = grammar_state_mask(s, mask);

@@ -24,6 +24,7 @@ int rig_compile(const struct grammar_vocab *v, cohort_grammar_kind kind, const c
 /* Whether the grammar takes the whole text, token by token (the longest word that fits first if `words`), and may end
  * there; each token is also looked up in the mask, which must agree. -1: it broke. */
 int rig_takes(const struct grammar *g, const char *text, size_t n, int words);
+const char *rig_text(int32_t token);                    /* of a byte or a word; byte 0 has none */
 int rig_allows(struct grammar_state *s, int32_t token); /* by its mask */
 
 #endif
