@@ -66,7 +66,7 @@ def test_errors_are_the_clients_own(server, start):
         client.messages.create(**{**ASK, "max_tokens": 0})
     assert caught.value.request_id and caught.value.body["error"]["type"] == "invalid_request_error"
     with pytest.raises(anthropic.BadRequestError):
-        client.messages.create(**{**ASK, "tools": [{"name": "x", "input_schema": {"type": "object"}}]})
+        client.messages.create(**{**ASK, "tools": [{"type": "web_search_20250305", "name": "web_search"}]})
     locked = start("-c", 300, "--api-key", "sk-right")
     with pytest.raises(anthropic.AuthenticationError):
         make(locked).messages.create(**ASK)
