@@ -5,10 +5,10 @@
 
 static int join(const void *context, const struct merge_symbol *left, const struct merge_symbol *right, uint32_t *order,
                 int32_t *id) {
-    const struct tokenizer *t = context;
+    const struct encoder *e = context;
     if (left->id < 0 || right->id < 0) return 0;
-    const struct pair_slot *pair = pairs_find(&t->pairs, left->id, right->id);
-    if (!pair) return 0;
+    const struct pair_slot *pair = pairs_find(&e->t->pairs, left->id, right->id);
+    if (!pair || !encoder_may_make(e, pair->id)) return 0;
     *order = pair->rank;
     *id = pair->id;
     return 1;
@@ -26,7 +26,7 @@ static int whole_word(struct encoder *e, const char *word, size_t n, int32_t *id
         if (buf_add(&e->scratch, utf8, (size_t)len)) return COHORT_E_MEMORY;
     }
     int32_t found = vocab_find(&t->vocab, e->scratch.data, e->scratch.len);
-    if (found >= 0 && vocab_is_plain(&t->vocab, found)) *id = found;
+    if (found >= 0 && encoder_may_make(e, found)) *id = found;
     return 0;
 }
 
@@ -42,7 +42,7 @@ static int encode_word(void *context, const char *word, size_t n) {
     merge_clear(&e->merger);
     for (size_t i = 0; i < n; i++)
         if (merge_add(&e->merger, (uint32_t)i, 1, t->byte_token[(uint8_t)word[i]])) return COHORT_E_MEMORY;
-    int code = merge_run(&e->merger, join, t);
+    int code = merge_run(&e->merger, join, e);
     const struct merge_symbol *symbols = e->merger.symbols;
     for (int32_t i = 0; !code && i >= 0; i = symbols[i].next)
         code = symbols[i].id >= 0 ? ids_add(&e->out, symbols[i].id) : encoder_no_token(e, (uint8_t)word[symbols[i].at]);

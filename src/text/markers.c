@@ -1,5 +1,6 @@
 /* Turn markers: which tokens end generation, and which are markers although the file calls them user-defined. A
- * marker in a user's message must stay text, so it may not be of a type that is found in any text. */
+ * marker in a user's message must stay text, so it may not be of a type that is found in any text; what else is written
+ * like a tag is a marker in chats. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -142,11 +143,30 @@ static void mark_phi3(struct tokenizer *t, const struct meta *meta) {
     }
 }
 
-static void read_hints(struct tokenizer *t, const struct meta *meta) {
-    struct meta_string text = {0};
-    if (meta_string(meta, "tokenizer.chat_template", &text, NULL)) return;
-    if (memmem(text.bytes, text.len, "[INST]", 6)) t->hints |= HINT_INST;
-    if (memmem(text.bytes, text.len, "<<SYS>>", 7)) t->hints |= HINT_SYS;
+/* Tags of HTML that some vocabularies have: they are text. */
+static int is_html(const char *name, size_t n) {
+    static const char *const names[] = {"a",     "b",      "bbox",   "blockquote", "body", "caption", "code",  "div",
+                                        "em",    "footer", "h1",     "h2",         "h3",   "h4",      "h5",    "h6",
+                                        "html",  "i",      "iframe", "img",        "li",   "ol",      "p",     "pre",
+                                        "s",     "span",   "strong", "sub",        "sup",  "table",   "tbody", "td",
+                                        "tfoot", "th",     "thead",  "tr",         "u",    "ul"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strlen(names[i]) == n && memcmp(names[i], name, n) == 0) return 1;
+    return 0;
+}
+
+static int is_tag(const char *s, size_t n) {
+    if (n < 3 || !((s[0] == '<' && s[n - 1] == '>') || (s[0] == '[' && s[n - 1] == ']'))) return 0;
+    size_t slash = s[1] == '/';
+    return s[0] == '[' || !is_html(s + 1 + slash, n - 2 - slash);
+}
+
+static void mark_tags(struct tokenizer *t) {
+    for (uint32_t id = 0; id < t->vocab.n; id++) {
+        size_t n;
+        const char *text = vocab_text(&t->vocab, id, &n);
+        if (t->vocab.type[id] == TOKEN_USER && is_tag(text, n)) t->flags[id] |= ID_MARKER;
+    }
 }
 
 int markers_load(struct tokenizer *t, const struct meta *meta, cohort_error *err) {
@@ -161,6 +181,6 @@ int markers_load(struct tokenizer *t, const struct meta *meta, cohort_error *err
         if (meta_u32(meta, keys[i], &id, NULL) == 0) t->flags[id] |= ID_END;
     }
     mark_phi3(t, meta);
-    read_hints(t, meta);
+    mark_tags(t);
     return 0;
 }

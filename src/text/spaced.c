@@ -10,15 +10,15 @@
 
 static const char space_mark[] = "\xe2\x96\x81";
 
-static int32_t find_plain(const struct vocab *v, const char *text, size_t n) {
-    int32_t id = vocab_find(v, text, n);
-    return id >= 0 && vocab_is_plain(v, id) ? id : -1;
+static int32_t find_plain(const struct encoder *e, const char *text, size_t n) {
+    int32_t id = vocab_find(&e->t->vocab, text, n);
+    return id >= 0 && encoder_may_make(e, id) ? id : -1;
 }
 
 static int join_scores(const void *context, const struct merge_symbol *left, const struct merge_symbol *right,
                        uint32_t *order, int32_t *id) {
     const struct encoder *e = context;
-    *id = find_plain(&e->t->vocab, e->word + left->at, left->len + right->len);
+    *id = find_plain(e, e->word + left->at, left->len + right->len);
     if (*id < 0) return 0;
     *order = e->t->vocab.order[*id];
     return 1;
@@ -29,7 +29,7 @@ static int join_ranks(const void *context, const struct merge_symbol *left, cons
     const struct encoder *e = context;
     if (left->id < 0 || right->id < 0) return 0;
     const struct pair_slot *pair = pairs_find(&e->t->pairs, left->id, right->id);
-    if (!pair) return 0;
+    if (!pair || !encoder_may_make(e, pair->id)) return 0;
     *order = pair->rank;
     *id = pair->id;
     return 1;
@@ -49,14 +49,14 @@ static int encode_word(struct encoder *e, const char *word, size_t n) {
     const struct tokenizer *t = e->t;
     int by_rank = t->kind == KIND_SPACED;
     if (n > TOKENIZER_WORD_MAX) return COHORT_E_LIMIT;
-    int32_t whole = by_rank && word[0] == '\n' ? find_plain(&t->vocab, word, n) : -1;
+    int32_t whole = by_rank && word[0] == '\n' ? find_plain(e, word, n) : -1;
     if (whole >= 0) return ids_add(&e->out, whole);
     merge_clear(&e->merger);
     e->word = word;
     for (size_t i = 0; i < n;) {
         uint32_t cp;
         size_t len = (size_t)utf8_decode(word + i, n - i, &cp);
-        if (merge_add(&e->merger, (uint32_t)i, (uint32_t)len, by_rank ? find_plain(&t->vocab, word + i, len) : -1))
+        if (merge_add(&e->merger, (uint32_t)i, (uint32_t)len, by_rank ? find_plain(e, word + i, len) : -1))
             return COHORT_E_MEMORY;
         i += len;
     }
@@ -64,7 +64,7 @@ static int encode_word(struct encoder *e, const char *word, size_t n) {
     for (int32_t i = 0; !code && i >= 0; i = e->merger.symbols[i].next) {
         const struct merge_symbol *symbol = &e->merger.symbols[i];
         const char *s = word + symbol->at;
-        int32_t id = symbol->id >= 0 || by_rank ? symbol->id : find_plain(&t->vocab, s, symbol->len);
+        int32_t id = symbol->id >= 0 || by_rank ? symbol->id : find_plain(e, s, symbol->len);
         code = id >= 0 ? ids_add(&e->out, id) : add_fallback(e, s, symbol->len);
     }
     return code;

@@ -36,14 +36,15 @@ static void drop_repeats(struct special_set *set, const struct vocab *v) {
     set->n = kept;
 }
 
-int special_build(struct special_set *set, const struct vocab *v, int control, cohort_error *err) {
+int special_build(struct special_set *set, const struct vocab *v, int control, const uint8_t *flags, unsigned without,
+                  cohort_error *err) {
     memset(set, 0, sizeof(*set));
     uint32_t n = 0;
-    for (uint32_t i = 0; i < v->n; i++) n += (uint32_t)wanted(v, i, control);
+    for (uint32_t i = 0; i < v->n; i++) n += (uint32_t)(!(flags[i] & without) && wanted(v, i, control));
     set->ids = mem_alloc(n, sizeof(*set->ids));
     if (!set->ids) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the vocabulary");
     for (uint32_t i = 0; i < v->n; i++) {
-        if (!wanted(v, i, control)) continue;
+        if (flags[i] & without || !wanted(v, i, control)) continue;
         size_t len;
         const char *text = vocab_text(v, i, &len);
         if (len > SPECIAL_BYTES_MAX || !utf8_valid(text, len)) {
@@ -81,8 +82,7 @@ static uint32_t lower(const struct special_set *set, const struct vocab *v, uint
     return low;
 }
 
-/* The longest token that `text` begins with. */
-static int32_t longest(const struct special_set *set, const struct vocab *v, const char *text, size_t n, size_t *len) {
+int32_t special_longest(const struct special_set *set, const struct vocab *v, const char *text, size_t n, size_t *len) {
     uint32_t low = set->first[(uint8_t)text[0]], high = set->first[(uint8_t)text[0] + 1];
     int32_t found = -1;
     for (size_t depth = 1; low < high; depth++) {
@@ -105,7 +105,7 @@ int32_t special_next(const struct special_set *set, const struct vocab *v, const
     for (size_t i = *at; i < n; i++) {
         unsigned byte = (uint8_t)text[i];
         if (set->first[byte] == set->first[byte + 1]) continue;
-        int32_t id = longest(set, v, text + i, n - i, len);
+        int32_t id = special_longest(set, v, text + i, n - i, len);
         if (id >= 0) {
             *at = i;
             return id;

@@ -12,12 +12,17 @@ struct special_set {
     uint32_t first[257]; /* ids[first[b]..first[b + 1]) begin with byte b */
 };
 
-/* The user-defined tokens, and with `control` the control and unknown ones too. */
-int special_build(struct special_set *set, const struct vocab *v, int control, cohort_error *err);
+/* The user-defined tokens, and with `control` the control and unknown ones too; none of those
+ * that have `without` among their flags. */
+int special_build(struct special_set *set, const struct vocab *v, int control, const uint8_t *flags, unsigned without,
+                  cohort_error *err);
 void special_free(struct special_set *set);
 
 /* The next token at or after *at: its id, and *at and *len where it is; -1 if there is none. */
 int32_t special_next(const struct special_set *set, const struct vocab *v, const char *text, size_t n, size_t *at,
                      size_t *len);
+
+/* The longest token that the n > 0 bytes of `text` begin with; -1 if there is none. */
+int32_t special_longest(const struct special_set *set, const struct vocab *v, const char *text, size_t n, size_t *len);
 
 #endif

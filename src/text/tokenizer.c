@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "text/chat_templates.h"
 #include "text/tokenizer_internal.h"
 
 #define KEY_MODEL "tokenizer.ggml.model"
@@ -122,10 +121,10 @@ static int load(struct tokenizer *t, const struct meta *meta, cohort_error *err)
     if (!code) code = read_ids_and_flags(t, meta, err);
     if (!code) code = markers_load(t, meta, err);
     if (!code && t->kind != KIND_SCORES) code = pairs_load(&t->pairs, &t->vocab, meta, err);
-    if (!code) code = special_build(&t->user, &t->vocab, 0, err);
-    if (!code) code = special_build(&t->all, &t->vocab, 1, err);
+    if (!code) code = special_build(&t->user, &t->vocab, 0, t->flags, 0, err);
+    if (!code) code = special_build(&t->words, &t->vocab, 0, t->flags, ID_MARKER, err);
+    if (!code) code = special_build(&t->all, &t->vocab, 1, t->flags, 0, err);
     if (!code) code = pieces_load(t, err);
-    if (!code) t->chat = chat_template_choose(t);
     return code;
 }
 
@@ -147,6 +146,7 @@ void tokenizer_close(struct tokenizer *t) {
     pretok_close(&t->pretok);
     pairs_free(&t->pairs);
     special_free(&t->user);
+    special_free(&t->words);
     special_free(&t->all);
     vocab_free(&t->vocab);
     mem_free(t->flags);
@@ -154,6 +154,7 @@ void tokenizer_close(struct tokenizer *t) {
     mem_free(t);
 }
 
+int tokenizer_merges_by_score(const struct tokenizer *t) { return t->kind == KIND_SCORES; }
 uint32_t tokenizer_size(const struct tokenizer *t) { return t->vocab.n; }
 int32_t tokenizer_bos(const struct tokenizer *t) { return t->bos; }
 int32_t tokenizer_eos(const struct tokenizer *t) { return t->eos; }
@@ -179,6 +180,12 @@ void tokenizer_piece(const struct tokenizer *t, int32_t id, int special, const c
     if (!in_range(t, id) || (!special && vocab_is_hidden(&t->vocab, id))) return;
     *bytes = t->pieces + t->piece_at[id];
     *len = t->piece_at[id + 1] - t->piece_at[id];
+}
+
+void tokenizer_spelling(const struct tokenizer *t, int32_t id, const char **bytes, size_t *len) {
+    *bytes = "";
+    *len = 0;
+    if (in_range(t, id)) *bytes = vocab_text(&t->vocab, (uint32_t)id, len);
 }
 
 uint32_t tokenizer_longest_piece(const struct tokenizer *t) { return t->longest_piece; }
@@ -213,14 +220,12 @@ int encoder_no_token(struct encoder *e, unsigned byte) {
     return ids_add(&e->out, e->t->unknown);
 }
 
-static int encode_plain(struct encoder *e, const char *text, size_t n, int after_special) {
+int encoder_plain(struct encoder *e, const char *text, size_t n, int after_special) {
     e->plain_from = e->out.n;
     if (n == 0) return 0;
     return e->t->kind == KIND_BYTES ? bytes_encode(e, text, n)
                                     : spaced_encode(e, text, n, after_special && e->t->add_space);
 }
-
-static int is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 static int encode_all(struct encoder *e, const char *text, size_t n, int flags) {
     const struct tokenizer *t = e->t;
@@ -233,37 +238,46 @@ static int encode_all(struct encoder *e, const char *text, size_t n, int flags) 
         size_t at = done, len = 0;
         int32_t id = special_next(set, &t->vocab, text, n, &at, &len);
         if (id < 0) at = n;
-        code = encode_plain(e, text + done, at - done, after_special);
+        code = encoder_plain(e, text + done, at - done, after_special);
         after_special = id >= 0;
         done = at + len;
         if (id < 0 || code) continue;
         code = ids_add(&e->out, id);
         if (t->flags[id] & ID_EATS_SPACE)
-            while (done < n && is_space(text[done])) done++;
+            while (done < n && encoder_drops(text[done])) done++;
     }
     if (!code && flags & TOKENIZER_BOS && t->add_bos && e->out.n > 1 && e->out.v[1] == t->bos)
         memmove(e->out.v, e->out.v + 1, --e->out.n * sizeof(*e->out.v));
     return code;
 }
 
+int encoder_check(const char *text, size_t len, cohort_error *err) {
+    if (len > TOKENIZER_TEXT_MAX)
+        return err_set(err, COHORT_E_LIMIT, "text", "the text has %zu bytes, the limit is %d", len, TOKENIZER_TEXT_MAX);
+    if (!utf8_valid(text, len)) return err_set(err, COHORT_E_ARGUMENT, "text", "the text is not valid UTF-8");
+    return 0;
+}
+
+int encoder_end(struct encoder *e, int code, int32_t **out, size_t *n) {
+    if (code) code = encoder_error(e, code);
+    if (!code && !e->out.v && !(e->out.v = mem_alloc(1, sizeof(*e->out.v)))) code = encoder_error(e, COHORT_E_MEMORY);
+    merge_free(&e->merger);
+    buf_free(&e->scratch);
+    if (code) {
+        mem_free(e->out.v);
+        return code;
+    }
+    *out = e->out.v;
+    *n = e->out.n;
+    return 0;
+}
+
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, int flags, int32_t **out, size_t *n,
                      cohort_error *err) {
     *out = NULL;
     *n = 0;
-    if (len > TOKENIZER_TEXT_MAX)
-        return err_set(err, COHORT_E_LIMIT, "text", "the text has %zu bytes, the limit is %d", len, TOKENIZER_TEXT_MAX);
-    if (!utf8_valid(text, len)) return err_set(err, COHORT_E_ARGUMENT, "text", "the text is not valid UTF-8");
+    int code = encoder_check(text, len, err);
+    if (code) return code;
     struct encoder e = {.t = t, .err = err};
-    int code = encode_all(&e, text, len, flags);
-    if (code) code = encoder_error(&e, code);
-    if (!code && !e.out.v && !(e.out.v = mem_alloc(1, sizeof(*e.out.v)))) code = encoder_error(&e, COHORT_E_MEMORY);
-    merge_free(&e.merger);
-    buf_free(&e.scratch);
-    if (code) {
-        mem_free(e.out.v);
-        return code;
-    }
-    *out = e.out.v;
-    *n = e.out.n;
-    return 0;
+    return encoder_end(&e, encode_all(&e, text, len, flags), out, n);
 }

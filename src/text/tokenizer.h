@@ -36,6 +36,8 @@ enum {
 int tokenizer_open(const struct meta *meta, struct tokenizer **out, cohort_error *err);
 void tokenizer_close(struct tokenizer *t);
 
+/* 1: SentencePiece's way, by unigram scores. */
+int tokenizer_merges_by_score(const struct tokenizer *t);
 uint32_t tokenizer_size(const struct tokenizer *t);
 int32_t tokenizer_bos(const struct tokenizer *t); /* -1: none */
 int32_t tokenizer_eos(const struct tokenizer *t);
@@ -64,9 +66,28 @@ int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t len);
  */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, int flags, int32_t **out, size_t *n,
                      cohort_error *err);
+/* The same of text whose bytes have marks, which a template has written: control tokens and markers come only from
+ * bytes that all have mark 0; everything else is plain text, whatever it spells, and encoded with what is around it.
+ * A user-defined token is a marker if it is written like a tag ("<think>", "[TOOL_CALLS]") and no tag of HTML.
+ * The begin token is put in front as with TOKENIZER_BOS, but for `within`: then the text is a piece from inside a
+ * chat. cut_ids[i], for the ascending cuts[i]: the number of ids that lie wholly in front of that byte; where the
+ * vocabulary lacks characters, no more than that. */
+struct tokenizer_marked {
+    const char *text;
+    const uint16_t *marks;
+    size_t len;
+    const size_t *cuts;
+    uint32_t *cut_ids;
+    size_t cuts_n;
+    int within;
+};
+int tokenizer_encode_marked(const struct tokenizer *t, const struct tokenizer_marked *in, int32_t **out, size_t *n,
+                            cohort_error *err);
 /* The bytes a token stands for ("▁" already a space, byte tokens their byte), in the tokenizer's memory; empty for
  * special tokens unless `special`, and for an id outside the vocabulary. */
 void tokenizer_piece(const struct tokenizer *t, int32_t id, int special, const char **bytes, size_t *len);
+/* A token's text as the vocabulary lists it; empty for an id outside it. */
+void tokenizer_spelling(const struct tokenizer *t, int32_t id, const char **bytes, size_t *len);
 uint32_t tokenizer_longest_piece(const struct tokenizer *t); /* bytes of the longest, special ones too */
 /* Bytes of text that one token stands for at most, in text read without TOKENIZER_SPECIAL; 0: no limit, because a run
  * of characters that the vocabulary lacks is one token, or because white space behind some token is dropped. */

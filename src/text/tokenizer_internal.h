@@ -1,4 +1,4 @@
-/* What the tokenizer's files and the chat templates share. */
+/* What the tokenizer's files share. */
 #ifndef TEXT_TOKENIZER_INTERNAL_H
 #define TEXT_TOKENIZER_INTERNAL_H
 
@@ -16,18 +16,15 @@ enum tokenizer_kind {
     KIND_SPACED  /* "gemma4": spaces as U+2581, merged by rank inside lines */
 };
 
-/* How the file's own chat template writes turns, where the vocabulary has no markers to tell by. */
-enum { HINT_INST = 1, HINT_SYS = 2 }; /* contains "[INST]", "<<SYS>>" */
-
 struct tokenizer {
     enum tokenizer_kind kind;
     struct vocab vocab;
     struct pairs pairs;   /* KIND_BYTES, KIND_SPACED */
     struct pretok pretok; /* KIND_BYTES */
     struct special_set user, all;
-    const struct chat_template *chat;
+    struct special_set words; /* of `user` those that are no markers */
     int32_t bos, eos, unknown, fill[TOKENIZER_FILLS];
-    uint8_t add_bos, add_space, ignore_merges, hints;
+    uint8_t add_bos, add_space, ignore_merges;
     uint8_t *flags;     /* per id: ID_... */
     size_t piece_bytes; /* of the block that begins at piece_at */
     uint32_t *piece_at; /* vocab.n + 1 offsets into pieces */
@@ -44,11 +41,12 @@ struct tokenizer {
 };
 
 enum {
-    ID_END = 1,       /* ends generation */
-    ID_EATS_SPACE = 2 /* white space behind the token is not text */
+    ID_END = 1,        /* ends generation */
+    ID_EATS_SPACE = 2, /* white space behind the token is not text */
+    ID_MARKER = 4      /* user-defined, but a marker: only a template writes it (tokenizer_encode_marked) */
 };
 
-/* Marks end tokens, makes turn markers control tokens, and reads hints (markers.c). */
+/* Marks end tokens and markers, and makes turn markers control tokens (markers.c). */
 int markers_load(struct tokenizer *t, const struct meta *meta, cohort_error *err);
 /* Fills pieces, piece_at and the byte tables (pieces.c). */
 int pieces_load(struct tokenizer *t, cohort_error *err);
@@ -67,12 +65,23 @@ struct encoder {
     struct buf scratch;
     const char *word;  /* the one being merged */
     size_t plain_from; /* of out: where the text between two special tokens begins */
+    int marked;        /* merging makes no markers */
     cohort_error *err;
 };
 
 /* Appends the ids of text without special tokens in it (bytes.c, spaced.c). */
 int bytes_encode(struct encoder *e, const char *text, size_t n);
 int spaced_encode(struct encoder *e, const char *text, size_t n, int space_in_front);
+int encoder_plain(struct encoder *e, const char *text, size_t n, int after_special);
+int encoder_check(const char *text, size_t len, cohort_error *err);
+/* Gives the ids to the caller and frees the rest. */
+int encoder_end(struct encoder *e, int code, int32_t **out, size_t *n);
+/* White space that some tokens drop behind them. */
+static inline int encoder_drops(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+/* Whether merging may make this token. */
+static inline int encoder_may_make(const struct encoder *e, int32_t id) {
+    return vocab_is_plain(&e->t->vocab, id) && !(e->marked && e->t->flags[id] & ID_MARKER);
+}
 /* What a byte without any token becomes: the unknown token, or COHORT_E_UNSUPPORTED with e->err set. */
 int encoder_no_token(struct encoder *e, unsigned byte);
 
