@@ -78,7 +78,8 @@ typedef struct cohort_model_options {
     const char *cpu;              /* "ref", "avx2", "avxvnni", "avx512", "neon"; NULL: the best this machine runs */
     int threads;                  /* compute threads; 0: what affinity and cgroup quota allow */
     int vocab_only;               /* tokenizer and metadata only: an engine cannot be opened on it */
-    const char *chat_template;    /* copied; instead of the file's own; NULL: that, or a built-in one */
+    const char *chat_template;    /* copied; or a built-in one's name; instead of the file's own; NULL: that, or a
+                                     built-in one */
     uint32_t grammar_ms;          /* limits of compiling: processor time, */
     uint64_t grammar_bytes;       /* and memory; */
     uint64_t grammar_cache_bytes; /* and of what is kept */
@@ -122,6 +123,7 @@ typedef struct cohort_model_info {
     int32_t fim_prefix, fim_suffix, fim_middle, fim_pad, fim_repository, fim_file;
     const char *chat_template; /* what chats are rendered by: the file's own, or a built-in one for its markers */
     int chat_template_built_in;
+    const char *chat_error;         /* why it is of no use; "": it is. Chats are E_UNSUPPORTED then */
     const char *chat_format;        /* name of the description that answers of this template are read by */
     int chat_tools, chat_reasoning; /* the template itself tells of tools; its answers may hold reasoning */
 } cohort_model_info;

@@ -235,15 +235,23 @@ static int render(struct rendering *r, struct chat_prompt *out) {
 int chat_render(const struct chat_template *t, const cohort_chat *chat, struct chat_prompt *out, cohort_error *err) {
     struct rendering r = {.t = t, .chat = chat, .err = err};
     memset(out, 0, sizeof(*out));
-    int code = 0;
-    if (chat->chat_template) {
-        code = chat_template_make(t->tokenizer, chat->chat_template, chat->chat_template_n, NULL, 0, &out->own, err);
-        r.t = out->own;
-    }
-    if (!code) code = render(&r, out);
+    int code = render(&r, out);
     chat_prepared_free(&r.p);
     jinja_text_free(&r.text);
     if (code) chat_prompt_clear(out);
+    return code;
+}
+
+int chat_render_own(const struct tokenizer *t, const cohort_chat *chat, struct chat_prompt *out, cohort_error *err) {
+    struct chat_template *own;
+    memset(out, 0, sizeof(*out));
+    int code = chat_template_make(t, chat->chat_template, chat->chat_template_n, NULL, 0, &own, err);
+    if (code) return code;
+    code = chat_render(own, chat, out, err);
+    if (code)
+        chat_template_free(own);
+    else
+        out->own = own;
     return code;
 }
 

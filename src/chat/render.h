@@ -24,6 +24,8 @@ struct chat_prompt {
 
 /* `chat` is checked here. On failure *out is as chat_prompt_clear leaves it. */
 int chat_render(const struct chat_template *t, const cohort_chat *chat, struct chat_prompt *out, cohort_error *err);
+/* By the chat's own template. */
+int chat_render_own(const struct tokenizer *t, const cohort_chat *chat, struct chat_prompt *out, cohort_error *err);
 void chat_prompt_clear(struct chat_prompt *p);
 /* What format.h asks for, of the rendered prompt. */
 struct chat_wants chat_prompt_wants(const struct chat_prompt *p);

@@ -25,12 +25,13 @@ struct cli_options {
     int no_cache;
     const cohort_tenant *tenants; /* serve: of its keys */
     size_t tenants_n;
+    const char *chat_template, *chat_template_file;
     /* server */
     const char *host, *api_key, *keys, *alias;
     int64_t port, drain_seconds, request_timeout;
     const char *store;
     int64_t store_hours;
-    int verbose;
+    int verbose, request_templates;
     /* top */
     double interval;
     int once;
@@ -80,7 +81,7 @@ int cli_plan(const struct cli_options *options, cohort_model *model, int json, c
 int cli_forms(const struct cli_options *options, cohort_layer_forms *list, cohort_engine_options *engine);
 /* Path of the default model in a static buffer. */
 const char *cli_default_model(void);
-/* Whole file (or stdin for "-") into malloc'ed *out; at most CLI_FILE_MAX bytes. */
+/* Whole file (or stdin for "-") into malloc'ed *out, NUL behind it; at most CLI_FILE_MAX bytes. */
 enum { CLI_FILE_MAX = 256 << 20 };
 int cli_read_file(const char *path, char **out, size_t *len);
 /* A progress bar on stderr if that is a terminal; `what` at fraction 0..1. */

@@ -33,6 +33,14 @@ static void print_start(const struct loading *l) {
         fprintf(stderr, "  %.*s\n", (int)n, line);
         line += n + (line[n] != 0);
     }
+    const char *whose = info.chat_template_built_in                                 ? "built-in"
+                        : l->options.chat_template || l->options.chat_template_file ? "given"
+                                                                                    : "the model's own";
+    if (*info.chat_error)
+        fprintf(stderr, "  no chats: %s\n", info.chat_error);
+    else
+        fprintf(stderr, "  chats by %s template, answers read as %s%s%s\n", whose, info.chat_format,
+                info.chat_tools ? ", tools" : "", info.chat_reasoning ? ", reasoning" : "");
     fprintf(stderr, "  listening on http://%s:%u\n", l->options.host, server_port(l->server));
 }
 
@@ -84,6 +92,7 @@ int cmd_serve(const struct cli_options *options) {
         .verbose = options->verbose,
         .request_timeout_s = (uint32_t)options->request_timeout,
         .state_dir = options->state_dir,
+        .request_templates = options->request_templates,
         .store_hours = (uint32_t)options->store_hours,
     };
     if (store_mode(options->store, &server.store) != 0) return 2;

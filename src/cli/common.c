@@ -49,14 +49,22 @@ void cli_progress(void *user, const char *what, double fraction) {
 
 int cli_open_model(const struct cli_options *options, int vocab_only, cohort_model **out) {
     const char *path = options->model ? options->model : cli_default_model();
+    char *template = NULL;
+    size_t template_len;
     cohort_model_options model;
     cohort_model_options_defaults(&model);
+    if (options->chat_template && options->chat_template_file)
+        return cli_failf("--chat-template and --chat-template-file: only one can be");
+    if (options->chat_template_file && cli_read_file(options->chat_template_file, &template, &template_len) != 0)
+        return 1;
+    model.chat_template = template ? template : options->chat_template;
     model.cpu = options->cpu;
     model.threads = (int)options->threads;
     model.vocab_only = vocab_only;
     model.progress = cli_progress;
     cohort_error error = {0};
     int rc = cohort_model_open(path, &model, out, &error);
+    free(template);
     if (!rc) return 0;
     cli_fail(&error);
     if (!options->model && access(path, R_OK) != 0)
@@ -127,6 +135,7 @@ int cli_read_file(const char *path, char **out, size_t *len) {
     int bad = ferror(file);
     if (file != stdin) fclose(file);
     if (data && !bad && n <= CLI_FILE_MAX) {
+        data[n] = '\0'; /* n < cap */
         *out = data;
         *len = n;
         return 0;

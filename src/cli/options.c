@@ -10,9 +10,9 @@
 #include "cli/cli.h"
 
 const struct cli_command cli_commands[] = {
-    {"serve", "serve an OpenAI-compatible HTTP API", "medks", "", cmd_serve},
+    {"serve", "serve an OpenAI-compatible HTTP API", "medkhs", "", cmd_serve},
     {"top", "watch a running server", "v", "", cmd_top},
-    {"run", "complete one prompt on the terminal", "medkr", "[PROMPT]", cmd_run},
+    {"run", "complete one prompt on the terminal", "medkhr", "[PROMPT]", cmd_run},
     {"bench", "measure prompt and decode speed", "meb", "", cmd_bench},
     {"perplexity", "perplexity of a text, in windows", "mef", "[FILE]", cmd_perplexity},
     {"score", "what the model says of given token ids", "mei", "", cmd_score},
@@ -70,6 +70,11 @@ static const struct option table[] = {
     {'k', "--no-cache", FLAG, AT(no_cache), 0, 0, "keep and share no state of prompts (same output)"},
     {'k', "--snapshot-stride", INTEGER, AT(snapshot_stride), 0, 1 << 24,
      "models with windowed layers: a place to go on from every so many tokens; 0: none"},
+    {'h', "--chat-template", TEXT, AT(chat_template), 0, 0,
+     "template of chats, in Jinja, or the name of a built-in one, instead of the model's own"},
+    {'h', "--chat-template-file", TEXT, AT(chat_template_file), 0, 0, "the same, from a file"},
+    {'s', "--allow-request-templates", FLAG, AT(request_templates), 0, 0,
+     "requests may bring a chat_template of their own"},
     {'s', "--host", TEXT, AT(host), 0, 0, "address to listen on"},
     {'s', "--port", INTEGER, AT(port), 0, 65535, "port to listen on; 0: any"},
     {'s', "--api-key", TEXT, AT(api_key), 0, 0, "key that clients must send"},

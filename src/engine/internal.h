@@ -31,6 +31,7 @@
 #include "engine/tasks.h"
 #include "engine/tenants.h"
 #include "engine/trace.h"
+#include "chat/template.h"
 #include "format/gguf.h"
 #include "model/model.h"
 #include "pages/pages.h"
@@ -54,7 +55,12 @@ struct cohort_model {
     struct tokenizer *tokenizer;
     struct model *built;     /* NULL: vocabulary only */
     struct backend *backend; /* NULL: vocabulary only */
-    char *architecture, *name, *chat_template;
+    char *architecture, *name;
+    struct { /* chat_api.c */
+        struct chat_template *made; /* NULL: of no use, for `reason` */
+        char *text, *reason;
+        int built_in;
+    } chat;
     uint32_t piece_max; /* bytes of the longest token */
     struct grammars *grammars;
     cohort_progress_fn progress;

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "engine/chat_api.h"
 #include "engine/internal.h"
 #include "model/spec.h"
 
@@ -39,9 +40,10 @@ static int open_model(cohort_model *m, const char *path, const cohort_model_opti
     m->piece_max = tokenizer_longest_piece(m->tokenizer);
     m->architecture = copy_meta_string(meta, "general.architecture");
     m->name = copy_meta_string(meta, "general.name");
-    m->chat_template = copy_meta_string(meta, "tokenizer.chat_template");
-    if (!m->architecture || !m->name || !m->chat_template || grammars_new(m->tokenizer, o, &m->grammars) != 0)
+    if (!m->architecture || !m->name || grammars_new(m->tokenizer, o, &m->grammars) != 0)
         return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a model");
+    code = chat_api_open(m, meta, o->chat_template, err);
+    if (code) return code;
     if (o->vocab_only) return 0;
     code = model_build(m->file, tokenizer_size(m->tokenizer), &m->built, err);
     if (code) return err_prefix(err, code, path);
@@ -79,11 +81,11 @@ void cohort_model_close(cohort_model *m) {
     backend_close(m->backend);
     model_free(m->built);
     grammars_free(m->grammars);
+    chat_api_close(m);
     tokenizer_close(m->tokenizer);
     model_file_close(m->file);
     mem_free(m->architecture);
     mem_free(m->name);
-    mem_free(m->chat_template);
     mem_free(m);
 }
 
@@ -103,8 +105,8 @@ void cohort_model_get_info(const cohort_model *m, cohort_model_info *out) {
                                .fim_middle = tokenizer_fill(m->tokenizer, TOKENIZER_FILL_MIDDLE),
                                .fim_pad = tokenizer_fill(m->tokenizer, TOKENIZER_FILL_PAD),
                                .fim_repository = tokenizer_fill(m->tokenizer, TOKENIZER_FILL_REPOSITORY),
-                               .fim_file = tokenizer_fill(m->tokenizer, TOKENIZER_FILL_FILE),
-                               .chat_template = m->chat_template};
+                               .fim_file = tokenizer_fill(m->tokenizer, TOKENIZER_FILL_FILE)};
+    chat_api_info(m, out);
     if (!m->built) return;
     const struct model_spec *spec = model_get_spec(m->built);
     out->cpu = backend_level(m->backend);

@@ -42,6 +42,7 @@ struct server_options {
     const char *state_dir;      /* where stored calls are kept; NULL: there are none */
     enum server_store store;
     uint32_t store_hours;
+    int request_templates; /* 1: requests may bring their own chat template */
 };
 
 /* Binds and listens (so that a port in use is known before gigabytes are loaded). Strings are borrowed until

@@ -3,3 +3,5 @@ target_link_libraries(test_chat_reader PRIVATE PkgConfig::JANSSON)
 cohort_test(chat_constrain SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_chat_constrain.c ${CMAKE_CURRENT_SOURCE_DIR}/tiny_vocab.c
             ROOMS chat text grammar)
 target_link_libraries(test_chat_constrain PRIVATE PkgConfig::JANSSON)
+cohort_test(chat_render SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_chat_render.c ${CMAKE_CURRENT_SOURCE_DIR}/tiny_vocab.c
+            ROOMS chat text)

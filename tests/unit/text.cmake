@@ -6,4 +6,4 @@ cohort_test(tokenizer SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_tokenizer.c ${CMA
 cohort_test(tokenizer_vectors SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_tokenizer_vectors.c ROOMS text format)
 target_link_libraries(test_tokenizer_vectors PRIVATE PkgConfig::JANSSON)
 cohort_test(detok SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_detok.c ${CMAKE_CURRENT_SOURCE_DIR}/tiny_vocab.c ROOMS text)
-cohort_test(chat SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_chat.c ${CMAKE_CURRENT_SOURCE_DIR}/tiny_vocab.c ROOMS text)
+cohort_test(marked SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_marked.c ${CMAKE_CURRENT_SOURCE_DIR}/tiny_vocab.c ROOMS text)
