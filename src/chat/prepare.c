@@ -402,14 +402,17 @@ static int null_contents(struct preparing *w) {
     return 0;
 }
 
+/* Where tools are told of in the house's notation, calls and answers are written in it, too. */
 static int fit(struct preparing *w, const json_t *tools) {
     struct chat_prepared *p = w->p;
-    int code = 0;
+    int code = 0, house = p->shows_tools && !w->v->can.tools;
     for (size_t i = 0; !code && i < p->n; i++) {
         json_t *message = json_array_get(p->messages, i);
-        if (!w->v->writes_calls && json_object_get(message, "tool_calls")) code = write_calls(w, message);
+        if (!json_object_get(message, "tool_calls") || (w->v->writes_calls && !house)) continue;
+        code = write_calls(w, message);
+        house = 1;
     }
-    if (!code && !(w->v->can.tool_turns && w->v->writes_calls)) code = turn_answers(w);
+    if (!code && (house || !w->v->can.tool_turns)) code = turn_answers(w);
     if (!code && p->shows_tools && !w->v->can.tools) code = explain(w, tools);
     if (!code && w->v->null_content) code = null_contents(w);
     return code;

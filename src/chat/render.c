@@ -161,6 +161,22 @@ static char *copy(const char *text, size_t n) {
     return out;
 }
 
+/* The message that goes on: its text says whether reasoning is open. */
+static int keep_last(const struct rendering *r, cohort_chat *out) {
+    const json_t *messages = r->p.messages, *last = json_array_get(messages, json_array_size(messages) - 1),
+                 *content = json_object_get(last, "content");
+    if (json_is_array(content)) content = json_object_get(json_array_get(content, 0), "text");
+    struct buf json = {0};
+    int code = buf_adds(&json, "[{\"role\":\"assistant\",\"content\":");
+    if (!code)
+        code = buf_json_string(&json, r->p.stands_in ? "" : json_string_value(content),
+                               r->p.stands_in ? 0 : json_string_length(content));
+    if (!code) code = buf_adds(&json, "}]");
+    out->messages = json.data;
+    out->messages_n = json.len;
+    return code;
+}
+
 /* What outlives the caller's chat: tools if they are shown, which of them may be called, how strict. */
 static int keep_chat(const struct rendering *r, struct chat_prompt *out) {
     const cohort_chat *c = r->chat;
@@ -170,6 +186,7 @@ static int keep_chat(const struct rendering *r, struct chat_prompt *out) {
     mine->messages_n = mine->variables_n = mine->chat_template_n = mine->tools_n = mine->tool_names_allowed_n = 0;
     mine->tool_names_allowed = NULL;
     mine->answer = (cohort_grammar_source){0};
+    if (c->ending == COHORT_CHAT_CONTINUE && keep_last(r, mine)) return no_memory(r->err);
     if (!r->p.shows_tools) return 0;
     mine->tools = copy(c->tools, c->tools_n);
     mine->tools_n = c->tools_n;
@@ -206,12 +223,13 @@ static int reasoning_end(const struct rendering *r, struct chat_prompt *out) {
 static int describe_answer(struct rendering *r, struct chat_prompt *out) {
     const struct chat_abilities *can = &r->p.variant->can;
     out->format = can->format;
+    chat_format_ref(out->format);
     int code = keep_chat(r, out);
     if (code) return code;
     struct chat_wants wants = chat_prompt_wants(out), now = wants;
     now.chat = r->chat;
     out->reasons = (uint8_t)chat_format_reasons(can->format, &wants);
-    out->reads = can->reasoning || r->p.shows_tools || out->reasons;
+    out->reads = (uint8_t)chat_format_reads(can->format, &wants);
     if (out->reasons) code = reasoning_end(r, out);
     return code ? code : chat_constrain(can->format, &now, &out->grammar, r->err);
 }
@@ -248,10 +266,7 @@ int chat_render_own(const struct tokenizer *t, const cohort_chat *chat, struct c
     int code = chat_template_make(t, chat->chat_template, chat->chat_template_n, NULL, 0, &own, err);
     if (code) return code;
     code = chat_render(own, chat, out, err);
-    if (code)
-        chat_template_free(own);
-    else
-        out->own = own;
+    chat_template_free(own);
     return code;
 }
 
@@ -260,11 +275,12 @@ void chat_prompt_clear(struct chat_prompt *p) {
     mem_free(p->chat.tool_names_allowed);
     mem_free((char *)p->chat.tool_name);
     mem_free((char *)p->chat.tools);
+    mem_free((char *)p->chat.messages);
     mem_free((char *)p->grammar.text);
     mem_free(p->ids);
     mem_free(p->turns);
     mem_free(p->text);
     mem_free(p->reasoning_end);
-    chat_template_free(p->own);
+    chat_format_unref(p->format);
     memset(p, 0, sizeof(*p));
 }

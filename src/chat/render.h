@@ -13,13 +13,12 @@ struct chat_prompt {
     size_t turns_n;
     char *text;
     size_t text_n;
-    cohort_chat chat; /* what the answer's reader and grammar need of it: tools and choices, copied */
-    const struct chat_format *format;
+    cohort_chat chat;                 /* what the answer's reader and grammar need of it: tools and choices, copied */
+    const struct chat_format *format; /* counted */
     cohort_grammar_source grammar;
     int32_t *reasoning_end;
     size_t reasoning_end_n;
     uint8_t reads, reasons;
-    struct chat_template *own; /* the chat's, which `format` is of */
 };
 
 /* `chat` is checked here. On failure *out is as chat_prompt_clear leaves it. */

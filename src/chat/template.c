@@ -282,6 +282,7 @@ int chat_template_make(const struct tokenizer *tokenizer, const char *text, size
 
 static void free_variant(struct chat_variant *v) {
     jinja_free(v->jinja);
+    chat_format_unref(v->can.format);
     mem_free(v->text);
     for (size_t i = 0; i < sizeof(v->close) / sizeof(v->close[0]); i++) buf_free(&v->close[i]);
 }
