@@ -24,6 +24,7 @@ struct chat_variant {
     struct chat_abilities can;
     uint8_t writes_calls;    /* an assistant's "tool_calls" come out */
     uint8_t null_content;    /* and beside them a content must be null, not empty */
+    uint8_t steady;          /* what is written of a message stays when more follow */
     uint8_t knows_developer; /* has a role of this name */
     const char *reasoning;   /* the name under which it looks for an assistant's reasoning */
     /* What it writes behind a message's last byte before it knows what follows, by role. */

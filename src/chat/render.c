@@ -69,6 +69,15 @@ static int cut_open(struct rendering *r) {
 
 /* ---- ends of turns ---- */
 
+enum { CHECKED_BYTES = 1 << 18 };
+
+/* How many bytes both begin with, from the same origins. */
+static size_t same_bytes(const struct jinja_text *a, const struct jinja_text *b) {
+    size_t n = 0, max = a->len < b->len ? a->len : b->len;
+    while (n < max && a->bytes[n] == b->bytes[n] && a->marks[n] == b->marks[n]) n++;
+    return n;
+}
+
 /* Renders the chat with an answer, if it waits for one, and another question. */
 static int find_stays(struct rendering *r) {
     static const char *const said[] = {"user", "assistant"};
@@ -83,9 +92,7 @@ static int find_stays(struct rendering *r) {
     bad = bad || json_array_extend(messages, added);
     r->stays = r->text.len;
     if (!bad && write_messages(r, messages, 0, 0, &more, &ignored) == 0) {
-        size_t n = 0, max = r->text.len < more.len ? r->text.len : more.len;
-        while (n < max && r->text.bytes[n] == more.bytes[n] && r->text.marks[n] == more.marks[n]) n++;
-        r->stays = n;
+        r->stays = same_bytes(&r->text, &more);
         jinja_text_free(&more);
     }
     json_decref(messages);
@@ -119,13 +126,47 @@ static int find_ends(struct rendering *r, size_t *ends) {
     for (size_t i = p->n; i-- > 0;) {
         size_t k = p->at[i];
         size_t end = last[k] != SIZE_MAX ? end_behind(r, i, last[k]) : 0;
-        if (i == p->n - 1 && r->chat->ending != 1) end = r->text.len;
+        if (i == p->n - 1 && r->chat->ending == 0) end = r->text.len;
         ends[i] = end < limit ? end : limit;
         if (first[k] < limit) limit = first[k];
     }
     for (size_t i = 1; i < p->n; i++)
         if (ends[i] < ends[i - 1]) ends[i] = ends[i - 1];
     mem_free(first);
+    return 0;
+}
+
+/* How much of the text a chat of the messages up to the i-th has, too. */
+static int find_common(const struct rendering *r, size_t i, size_t *common) {
+    cohort_error ignored;
+    struct jinja_text less;
+    json_t *messages = json_copy(r->p.messages);
+    int bad = !messages;
+    while (!bad && json_array_size(messages) > r->p.at[i] + 1)
+        bad = json_array_remove(messages, json_array_size(messages) - 1);
+    *common = r->text.len;
+    if (!bad && write_messages(r, messages, 0, 0, &less, &ignored) == 0) {
+        *common = same_bytes(&r->text, &less);
+        jinja_text_free(&less);
+    }
+    json_decref(messages);
+    return bad ? no_memory(r->err) : 0;
+}
+
+/* Where what is written of a message depends on what follows: the ends of the turns that matter most, by rendering the
+ * chat up to there. All others are not known, and lie where the one before them does. */
+static int check_ends(const struct rendering *r, size_t *ends) {
+    const struct chat_prepared *p = &r->p;
+    size_t last = r->text.len > CHECKED_BYTES ? 3 : 8, systems = 0;
+    if (p->variant->steady) return 0;
+    while (systems < p->n && p->roles[systems] == COHORT_ROLE_SYSTEM) systems++;
+    for (size_t i = 0; i < p->n; i++) {
+        size_t common = 0;
+        int code = i + 1 == systems || i + last >= p->n ? find_common(r, i, &common) : 0;
+        if (code) return code;
+        if (common < ends[i]) ends[i] = common;
+        if (i && ends[i] < ends[i - 1]) ends[i] = ends[i - 1];
+    }
     return 0;
 }
 
@@ -136,6 +177,8 @@ static int encode(struct rendering *r, struct chat_prompt *out) {
     int code = ends && places && out->turns ? 0 : no_memory(r->err);
     if (!code) code = find_stays(r);
     if (!code) code = find_ends(r, ends);
+    if (!code) code = check_ends(r, ends);
+    if (!code && r->chat->ending == COHORT_CHAT_CONTINUE) ends[n - 1] = r->text.len; /* an open turn has no other end */
     struct tokenizer_marked in = {.text = r->text.bytes ? r->text.bytes : "",
                                   .marks = r->text.marks,
                                   .len = r->text.len,

@@ -44,8 +44,12 @@ int chat_template_write(const struct chat_template *t, const struct chat_variant
     struct jinja_variable variables[CHAT_VARIABLES_MAX + 8];
     size_t n = 0;
     memset(out, 0, sizeof(*out));
-    variables[n++] = (struct jinja_variable){
-        .name = "messages", .json = values->messages, .len = values->messages_n, .mark = 1, .by_element = 1};
+    variables[n++] = (struct jinja_variable){.name = "messages",
+                                             .json = values->messages,
+                                             .len = values->messages_n,
+                                             .mark = 1,
+                                             .by_element = 1,
+                                             .trusted = "role"};
     variables[n++] = values->tools ? variable("tools", values->tools, values->tools_n, CHAT_MARK_OTHER)
                                    : variable("tools", "null", 4, 0);
     const char *truth = values->generation ? "true" : "false";
@@ -222,6 +226,41 @@ static int learn_closes(struct trial *trial, struct chat_variant *v) {
     return code ? code : learn_system(trial, v);
 }
 
+/* Whether a chat's rendering goes on from that of its first messages: some templates write a system text or tools only
+ * beside the last question, or reasoning only in the last answer. */
+static int stays(struct trial *trial, const char *const *messages, size_t n, const char *tools) {
+    struct jinja_text all = {0}, some;
+    int steady = 1;
+    for (size_t k = n; k > 0 && steady; k--) {
+        struct buf json = {0};
+        int code = buf_adds(&json, "[");
+        for (size_t i = 0; i < k && !code; i++) code = buf_addf(&json, "%s%s", i ? "," : "", messages[i]);
+        if (!code) code = buf_adds(&json, "]");
+        if (!code) code = try_write(trial, json.data, tools, k == n ? &all : &some);
+        buf_free(&json);
+        if (code && k == n) break;
+        if (code || k == n) continue;
+        size_t last = last_of(&some, k - 1);
+        steady = last <= all.len && last <= some.len && (!last || memcmp(all.bytes, some.bytes, last) == 0);
+        jinja_text_free(&some);
+    }
+    jinja_text_free(&all);
+    return steady && !trial->spent;
+}
+
+static int is_steady(struct trial *trial, const struct chat_variant *v) {
+    static const char *const talk[] = {
+        "{\"role\":\"system\",\"content\":\"sss\"}",
+        "{\"role\":\"user\",\"content\":\"qqq\"}",
+        "{\"role\":\"assistant\",\"content\":\"aaa\",\"reasoning_content\":\"rrr\",\"reasoning\":\"rrr\",\"thinking\":"
+        "\"rrr\"}",
+        "{\"role\":\"user\",\"content\":\"ppp\"}",
+        "{\"role\":\"assistant\",\"content\":\"bbb\"}",
+        "{\"role\":\"user\",\"content\":\"ooo\"}"};
+    const char *tools = v->can.tools ? TOOLS : NULL;
+    return stays(trial, talk, 6, NULL) && stays(trial, talk + 1, 5, NULL) && (!tools || stays(trial, talk, 6, tools));
+}
+
 /* ---- making ---- */
 
 static const char *reasoning_name(const struct chat_variant *v) {
@@ -251,6 +290,7 @@ static int make_variant(const struct chat_template *t, struct chat_variant *v, c
     v->knows_developer = (uint8_t)mentions(v, "developer");
     v->reasoning = reasoning_name(v);
     find_calls(&trial, v);
+    v->steady = (uint8_t)is_steady(&trial, v);
     return learn_closes(&trial, v) ? no_memory(err) : 0;
 }
 
