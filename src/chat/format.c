@@ -172,10 +172,14 @@ static const struct chat_calls *find_calls(const struct probe *p, const char *te
         "[" PROBE_USER "," PROBE_CALL("\"\"", PROBE_STRING, "") "]",
         "[" PROBE_USER "," PROBE_CALL("null", PROBE_STRING, "") "]",
     };
-    const struct chat_calls *found = NULL;
+    const struct chat_calls *found = NULL, *quoted = NULL;
     for (size_t i = 0; i < 2 && !found; i++) {
         char *text = written(p, strings[i], PROBE_TOOLS, NULL, 0);
         found = find_calls_in(text);
+        if (found && contains(answer_in(text), "\\\"prb_s")) { /* a string within JSON: the model was taught objects */
+            quoted = quoted ? quoted : found;
+            found = NULL;
+        }
         mem_free(text);
     }
     for (size_t i = 0; i < 3 && !found; i++) {
@@ -184,6 +188,7 @@ static const struct chat_calls *find_calls(const struct probe *p, const char *te
         out->object_arguments = found != NULL;
         mem_free(text);
     }
+    if (!found) found = quoted;
     out->call_turns = found != NULL;
     if (found) return found;
     char *prompt = written(p, "[" PROBE_USER "]", PROBE_TOOLS, NULL, 1);

@@ -38,7 +38,7 @@ struct chat_template {
 };
 
 /* What a template is told. */
-struct chat_values {
+struct chat_told {
     const char *messages; /* JSON */
     size_t messages_n;
     const char *tools; /* JSON; NULL: none */
@@ -47,7 +47,7 @@ struct chat_values {
     int generation, go_on;
     int64_t now_s;
 };
-int chat_template_write(const struct chat_template *t, const struct chat_variant *v, const struct chat_values *values,
+int chat_template_write(const struct chat_template *t, const struct chat_variant *v, const struct chat_told *values,
                         struct jinja_text *out, cohort_error *err);
 /* The names that a client's variables cannot have. */
 int chat_template_reserves(const char *name);

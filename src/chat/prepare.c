@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "chat/internal.h"
+#include "chat/notation.h"
 
 struct preparing {
     const cohort_chat *chat;
@@ -295,17 +296,20 @@ static int check_tools(struct preparing *w, json_t **out) {
 
 /* ---- what the template has no words for ---- */
 
-/* A call in the house's own notation, as chat_format_explain tells it. */
-static int write_call(const json_t *call, struct buf *out) {
+/* A call in the notation that chat_format_explain tells of, or the house's where that is no JSON. */
+static int write_call(const struct chat_calls *c, const json_t *call, struct buf *out) {
     const json_t *function = json_object_get(call, "function"), *name = json_object_get(function, "name"),
                  *arguments = json_object_get(function, "arguments");
     char *text = json_is_string(arguments) ? NULL : json_dumps(arguments, 0);
-    int code = json_is_string(arguments) || text ? 0 : COHORT_E_MEMORY;
-    if (!code) code = buf_adds(out, out->len ? "\n<tool_call>\n{\"name\": " : "<tool_call>\n{\"name\": ");
-    if (!code) code = buf_json_string(out, json_string_value(name), json_string_length(name));
-    if (!code) code = buf_adds(out, ", \"arguments\": ");
+    int code = json_is_string(arguments) || text ? 0 : COHORT_E_MEMORY, named = c->shape == CHAT_SHAPE_NAMED;
+    if (!code) code = buf_adds(out, c->call);
+    if (!code && !named) code = buf_addf(out, "{\"%s\": ", c->name_key);
+    if (!code && !named) code = buf_json_string(out, json_string_value(name), json_string_length(name));
+    if (!code && !named) code = buf_addf(out, ", \"%s\": ", c->values_key);
+    if (!code && named) code = buf_addf(out, "%s%s", json_string_value(name), c->name_end);
     if (!code) code = buf_adds(out, text ? text : json_string_value(arguments));
-    if (!code) code = buf_adds(out, "}\n</tool_call>");
+    if (!code && !named) code = buf_adds(out, "}");
+    if (!code) code = buf_adds(out, c->call_end);
     free(text); /* jansson's */
     return code;
 }
@@ -314,8 +318,17 @@ static int write_call(const json_t *call, struct buf *out) {
 static int write_calls(struct preparing *w, json_t *message) {
     json_t *calls = json_object_get(message, "tool_calls"), *content = json_object_get(message, "content");
     struct buf text = {.max = TOKENIZER_TEXT_MAX};
+    const struct chat_calls *c = &w->v->can.format->calls;
+    if (c->shape == CHAT_SHAPE_NONE || c->values != CHAT_VALUES_JSON || c->id_key || c->id_lead || c->tail)
+        c = &chat_format_house.calls;
     int code = buf_add(&text, json_string_value(content), json_string_length(content));
-    for (size_t i = 0; !code && i < json_array_size(calls); i++) code = write_call(json_array_get(calls, i), &text);
+    if (!code && text.len) code = buf_adds(&text, "\n");
+    if (!code) code = buf_adds(&text, c->section);
+    for (size_t i = 0; !code && i < json_array_size(calls); i++) {
+        if (i) code = buf_adds(&text, c->between);
+        if (!code) code = write_call(c, json_array_get(calls, i), &text);
+    }
+    if (!code) code = buf_adds(&text, c->section_end);
     if (!code && json_object_set_new(message, "content", json_stringn_nocheck(text.data ? text.data : "", text.len)))
         code = COHORT_E_MEMORY;
     buf_free(&text);

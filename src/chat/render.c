@@ -30,14 +30,14 @@ static int write_messages(const struct rendering *r, const json_t *messages, int
     char *json = json_dumps(messages, JSON_COMPACT), *tools = p->tools ? json_dumps(p->tools, 0) : NULL;
     memset(out, 0, sizeof(*out));
     int code = json && (tools || !p->tools) ? 0 : no_memory(err);
-    struct chat_values values = {.messages = json,
-                                 .messages_n = json ? strlen(json) : 0,
-                                 .tools = tools,
-                                 .tools_n = tools ? strlen(tools) : 0,
-                                 .variables = p->variables,
-                                 .generation = generation,
-                                 .go_on = go_on,
-                                 .now_s = r->chat->now_s};
+    struct chat_told values = {.messages = json,
+                               .messages_n = json ? strlen(json) : 0,
+                               .tools = tools,
+                               .tools_n = tools ? strlen(tools) : 0,
+                               .variables = p->variables,
+                               .generation = generation,
+                               .go_on = go_on,
+                               .now_s = r->chat->now_s};
     if (!code) code = chat_template_write(r->t, p->variant, &values, out, err);
     free(json); /* jansson's */
     free(tools);

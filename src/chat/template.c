@@ -39,7 +39,7 @@ static int add_variables(const json_t *object, struct jinja_variable *out, size_
     return 0;
 }
 
-int chat_template_write(const struct chat_template *t, const struct chat_variant *v, const struct chat_values *values,
+int chat_template_write(const struct chat_template *t, const struct chat_variant *v, const struct chat_told *values,
                         struct jinja_text *out, cohort_error *err) {
     struct jinja_variable variables[CHAT_VARIABLES_MAX + 8];
     size_t n = 0;
@@ -78,12 +78,12 @@ static int try_raw(struct trial *trial, const char *messages, const char *tools,
     cohort_error ignored;
     memset(out, 0, sizeof(*out));
     if (trial->spent) return COHORT_E_LIMIT;
-    struct chat_values values = {.messages = messages,
-                                 .messages_n = strlen(messages),
-                                 .tools = tools,
-                                 .tools_n = tools ? strlen(tools) : 0,
-                                 .variables = variables,
-                                 .generation = generation};
+    struct chat_told values = {.messages = messages,
+                               .messages_n = strlen(messages),
+                               .tools = tools,
+                               .tools_n = tools ? strlen(tools) : 0,
+                               .variables = variables,
+                               .generation = generation};
     int code = chat_template_write(trial->t, trial->v, &values, out, &ignored);
     if (code == COHORT_E_LIMIT || code == COHORT_E_MEMORY) trial->spent = 1;
     return code;
@@ -138,20 +138,20 @@ static int mentions(const struct chat_variant *v, const char *what) {
 #define OBJECT "{\"key\":\"vvv\"}"
 #define STRING "\"{\\\"key\\\": \\\"vvv\\\"}\""
 
-/* A template may look at a content before it looks at calls, or only beside a null one. */
+/* Beside calls a content is null, as the makers of models have it, where the template takes that, or else empty. */
 static void find_calls(struct trial *trial, struct chat_variant *v) {
     static const char *const chats[2][2] = {{CALLER("\"\"", STRING) "]", CALLER("\"\"", OBJECT) "]"},
                                             {CALLER("null", STRING) "]", CALLER("null", OBJECT) "]"}};
     const char *tools = v->can.tools ? TOOLS : NULL;
     struct jinja_text text;
-    for (int null = 0; null < 2 && !v->writes_calls; null++) {
+    for (int null = 1; null >= 0 && !v->writes_calls; null--) {
         int code = try_write(trial, chats[null][v->can.object_arguments], tools, &text);
-        if (!code && holds(&text, "find_it") && holds(&text, "vvv")) {
+        if (!code && holds(&text, "find_it") && holds(&text, "vvv") && !holds(&text, "None")) {
             /* the name may stand in the tools, too: it must come behind the question */
             const char *asked = memmem(text.bytes, text.len, "qqq", 3);
             if (asked && memmem(asked, text.len - (size_t)(asked - text.bytes), "vvv", 3)) v->writes_calls = 1;
         }
-        v->null_content = v->writes_calls && null;
+        v->null_content = (uint8_t)(v->writes_calls && null);
         jinja_text_free(&text);
     }
 }

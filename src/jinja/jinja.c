@@ -49,7 +49,7 @@ static void render(struct run *x, const struct jinja *t, const struct jinja_vari
     r->variables = dict_new(x);
     for (size_t i = 0; i < n; i++) {
         val name = v_bytes(x, v[i].name, strlen(v[i].name), 0);
-        dict_set(x, r->variables, name, json_parse(x, v[i].json, v[i].len, v[i].mark, v[i].by_element));
+        dict_set(x, r->variables, name, json_parse(x, &v[i]));
     }
     r->root = frame_new(x, t->root->slots, NULL);
     scope_enter(x, r->root, &t->root->scope);

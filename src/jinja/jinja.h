@@ -35,6 +35,8 @@ struct jinja_variable {
     size_t len;
     uint16_t mark;      /* of its strings' bytes; */
     uint8_t by_element; /* or, for an array: element i has mark + i */
+    const char *trusted; /* with by_element: what the elements have under this key has mark 0: the caller has checked
+                            that it is a word of the template's language, not anybody's text. NULL: nothing */
 };
 
 struct jinja_text {

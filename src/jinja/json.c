@@ -16,6 +16,7 @@ struct reader {
     size_t n, at;
     uint16_t mark;
     int depth;
+    const char *trusted; /* key of the elements of an array by_element, or NULL */
 };
 
 static _Noreturn void bad(struct reader *r, const char *what) {
@@ -140,7 +141,10 @@ static val read_object(struct reader *r) {
         val key = read_string(r);
         if (peek(r) != ':') bad(r, "expected :");
         r->at++;
+        uint16_t mark = r->mark;
+        if (r->trusted && r->depth == 2 && str_is(key.s, r->trusted)) r->mark = 0;
         dict_set(r->x, d, key, read_value(r));
+        r->mark = mark;
         int c = peek(r);
         r->at++;
         if (c == '}') return v;
@@ -178,17 +182,18 @@ static val read_value(struct reader *r) {
     return v;
 }
 
-val json_parse(struct run *x, const char *text, size_t n, uint16_t mark, int by_element) {
-    struct reader r = {.x = x, .b = text, .n = n, .mark = mark};
-    val v;
-    if (by_element && peek(&r) == '[') {
+val json_parse(struct run *x, const struct jinja_variable *v) {
+    struct reader r = {.x = x, .b = v->json, .n = v->len, .mark = v->mark};
+    val value;
+    if (v->by_element && peek(&r) == '[') {
         r.depth++;
-        v = read_array(&r, 1);
+        r.trusted = v->trusted;
+        value = read_array(&r, 1);
     } else {
-        v = read_value(&r);
+        value = read_value(&r);
     }
     if (peek(&r) >= 0) bad(&r, "more than one value");
-    return v;
+    return value;
 }
 
 /* ---- Writing ---- */

@@ -76,7 +76,8 @@ void put_float(struct maker *m, double f, uint16_t mark);
 val escape_html(struct run *x, val v); /* Markup as it is */
 
 /* json.c */
-val json_parse(struct run *x, const char *text, size_t n, uint16_t mark, int by_element);
+struct jinja_variable;
+val json_parse(struct run *x, const struct jinja_variable *v);
 val json_dump(struct run *x, val v, val ensure_ascii, val indent, val separators, val sort_keys);
 
 /* printf.c and format.c */

@@ -122,7 +122,7 @@ static void a_template_without_tools_is_helped(void **state) {
     set_tools(&chat, TOOLS);
     const char *text = text_by(chatml, &chat);
     assert_memory_equal(text, "<|im_start|>system\nS\n\n", 22);
-    assert_non_null(strstr(text, "{\"name\":\"find\""));
+    assert_non_null(strstr(text, "{\"name\": \"find\""));
     assert_non_null(strstr(text,
                            "<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\n<tool_call>\n{\"name\": "
                            "\"find\", \"arguments\": {\"x\": 1}}\n</tool_call><|im_end|>\n<|im_start|>user\n"
