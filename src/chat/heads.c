@@ -49,7 +49,7 @@ static enum chat_match keep_values(struct chat_reader *r, const char *s, size_t 
     if (s[*at] == '{') {
         r->failed = buf_add(&r->scratch, s + *at, (size_t)len);
         m = CHAT_MATCH_YES;
-    } else if (s[*at] == '"') {
+    } else if (s[*at] == '"' && !r->anywhere) {
         json_t *value = json_loadb(s + *at, (size_t)len, JSON_DECODE_ANY, NULL);
         const char *text = json_string_value(value);
         size_t text_n = json_string_length(value);

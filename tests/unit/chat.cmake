@@ -9,3 +9,4 @@ add_executable(chat_tool ${CMAKE_CURRENT_SOURCE_DIR}/chat_tool.c)
 target_link_libraries(chat_tool PRIVATE cohort_flags format chat PkgConfig::JANSSON)
 cohort_test(chat_prepare SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_chat_prepare.c ${CMAKE_CURRENT_SOURCE_DIR}/tiny_vocab.c
             ROOMS chat text)
+cohort_test(chat_format SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/test_chat_format.c ROOMS chat jinja)
