@@ -26,7 +26,7 @@ static void fill_literal(const char **literal) {
     if (!*literal) *literal = "";
 }
 
-const struct chat_format *chat_format_make(const struct chat_calls *calls, const struct chat_reasoning *reasoning) {
+static struct chat_format *make(const struct chat_calls *calls, const struct chat_reasoning *reasoning) {
     struct chat_format *f = mem_zalloc(1, sizeof *f);
     if (!f) return NULL;
     atomic_init(&f->refs, 1);
@@ -41,6 +41,10 @@ const struct chat_format *chat_format_make(const struct chat_calls *calls, const
     return f;
 }
 
+const struct chat_format *chat_format_make(const struct chat_calls *calls, const struct chat_reasoning *reasoning) {
+    return make(calls, reasoning);
+}
+
 /* ---- What templates write for probes ---- */
 
 #define PROBE_TOOLS                                                                                                    \
@@ -51,6 +55,12 @@ const struct chat_format *chat_format_make(const struct chat_calls *calls, const
 #define PROBE_CALL(content, arguments, more)                                                                           \
     "{\"role\":\"assistant\",\"content\":" content ",\"tool_calls\":[{\"id\":\"probeid01\",\"type\":\"function\","     \
     "\"function\":{\"name\":\"probe_tool\",\"arguments\":" arguments "}}]" more "}"
+#define PROBE_ONE(arguments, id)                                                                                       \
+    "{\"id\":\"probeid" id "\",\"type\":\"function\",\"function\":{\"name\":\"probe_tool\",\"arguments\":" arguments   \
+    "}}"
+#define PROBE_CALLS(arguments)                                                                                         \
+    "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[" PROBE_ONE(arguments, "01") "," PROBE_ONE(arguments,    \
+                                                                                                         "02") "]}"
 #define PROBE_OBJECT "{\"prb_s\":\"PROBEVALUE\",\"prb_n\":4711}"
 #define PROBE_STRING "\"{\\\"prb_s\\\": \\\"PROBEVALUE\\\", \\\"prb_n\\\": 4711}\""
 #define PROBE_REASONS                                                                                                  \
@@ -197,6 +207,15 @@ static const struct chat_calls *find_calls(const struct probe *p, const char *te
     return found;
 }
 
+/* The template's own white space around what it writes. */
+static void derive(const struct probe *p, struct chat_format *f, int objects) {
+    static const char *const messages[] = {"[" PROBE_USER "," PROBE_CALLS(PROBE_STRING) "]",
+                                           "[" PROBE_USER "," PROBE_CALLS(PROBE_OBJECT) "]"};
+    char *text = written(p, messages[objects], PROBE_TOOLS, NULL, 0);
+    if (text) chat_derive(f, answer_in(text));
+    mem_free(text);
+}
+
 /* ---- Reasoning ---- */
 
 static size_t trimmed(const char *s, size_t n) {
@@ -286,8 +305,9 @@ int chat_format_find(const char *template_text, size_t len, chat_probe_fn probe,
     out->tools = out->tools && calls;
     out->reasoning = reasoning != NULL;
     if (!calls && !reasoning) return 0;
-    const struct chat_format *f = chat_format_make(calls, reasoning);
+    struct chat_format *f = make(calls, reasoning);
     if (!f) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for a format");
+    if (out->call_turns) derive(&p, f, out->object_arguments);
     out->format = f;
     return 0;
 }

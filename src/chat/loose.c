@@ -145,12 +145,13 @@ static ptrdiff_t bare_key(struct chat_loose *l, char c, struct buf *out) {
         l->word[l->word_n++] = c;
         return 1;
     }
+    if (!utf8_valid(l->word, l->word_n)) return -1;
     int e = put(l, out, "\"", 1);
     for (size_t i = 0; i < l->word_n && !e;) {
         uint32_t cp;
-        int got = utf8_decode(l->word + i, l->word_n - i, &cp);
-        e = got > 0 ? put_character(l, out, l->word + i, (size_t)got) : -1;
-        i += got > 0 ? (size_t)got : 1;
+        size_t got = (size_t)utf8_decode(l->word + i, l->word_n - i, &cp);
+        e = put_character(l, out, l->word + i, got);
+        i += got;
     }
     if (!e) e = put(l, out, "\":", 2);
     l->word_n = 0;
@@ -178,16 +179,18 @@ static ptrdiff_t outside(struct chat_loose *l, const char *s, size_t n, int last
         int e = put(l, out, "\"", 1);
         return e < 0 ? e : (ptrdiff_t)quote;
     }
-    int e = put(l, out, s, 1);
+    int e = c == '"' ? -1 : put(l, out, s, 1);
     return e < 0 ? e : e && !strchr(" \n\t\r", c) ? -3 : 1;
 }
 
 enum chat_loose_result chat_loose_feed(struct chat_loose *l, const char *s, size_t n, int last, struct buf *out,
                                        size_t *used) {
-    size_t i = 0;
+    size_t i = 0, word = 0;
     enum chat_loose_result result = CHAT_LOOSE_MORE;
     while (i < n && result == CHAT_LOOSE_MORE) {
         char in = l->in;
+        size_t had = l->word_n;
+        if (!had) word = i;
         ptrdiff_t got = in ? in_string(l, s + i, n - i, last, out) : outside(l, s + i, n - i, last, out);
         if (got > 0) {
             i += (size_t)got;
@@ -196,11 +199,15 @@ enum chat_loose_result chat_loose_feed(struct chat_loose *l, const char *s, size
         if (got == -3) i += in == 'q' ? strlen(l->quote) : 1;
         if (!got) break;
         result = got == -1 ? CHAT_LOOSE_BAD : got == -2 ? CHAT_LOOSE_MEMORY : CHAT_LOOSE_DONE;
+        if (result == CHAT_LOOSE_BAD && had) i = word;
     }
     if (last && result == CHAT_LOOSE_MORE && l->word_n && !l->in && !l->walk.depth) {
         int e = put_word(l, out);
         result = e == 1 ? CHAT_LOOSE_DONE : e == -2 ? CHAT_LOOSE_MEMORY : CHAT_LOOSE_BAD;
+        if (result == CHAT_LOOSE_BAD) i = word;
     }
-    *used = i;
+    /* A word that is not at its end is not taken: it may turn out to be none. */
+    *used = l->word_n ? word : i;
+    l->word_n = 0;
     return result;
 }

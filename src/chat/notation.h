@@ -78,6 +78,7 @@ struct chat_format {
     struct chat_calls calls;
     struct chat_reasoning reasoning; /* .open NULL: none */
     char name[64];
+    char store[1024]; /* literals that were derived */
 };
 
 extern const struct chat_calls chat_calls_table[];
@@ -88,6 +89,10 @@ extern const struct chat_format chat_format_house; /* the house's own notation, 
 
 /* Of these rows (NULL: the house's calls, no reasoning); counted; NULL: no memory. */
 const struct chat_format *chat_format_make(const struct chat_calls *calls, const struct chat_reasoning *reasoning);
+
+/* Puts the literals in the place of the row's as `text` writes them: a rendering of two calls of the probe's tool (see
+ * format.c). 0: it does not write them so, or the notation has parts of its own; then they stay. */
+int chat_derive(struct chat_format *f, const char *text);
 
 static inline int chat_is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 

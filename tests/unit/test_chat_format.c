@@ -105,6 +105,25 @@ static void test_small(void **state) {
     }
 }
 
+/* White space is the template's own, between calls and at their ends. */
+static void test_derived(void **state) {
+    static const char text[] =
+        TOLD TURNS "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }} {% for k, v in "
+                   "c.function.arguments.items() %}<arg_key>{{ k }}</arg_key>  <arg_value>{{ v }}</arg_value>{% endfor "
+                   "%}\n\n</tool_call>\t{% endfor %}END{% endfor %}" ANSWER;
+    struct chat_abilities a;
+    assert_int_equal(find(text, strlen(text), &a), 0);
+    const struct chat_calls *c = &a.format->calls;
+    assert_string_equal(c->name, "glm");
+    assert_string_equal(c->call, "<tool_call>");
+    assert_string_equal(c->name_end, " ");
+    assert_string_equal(c->key_end, "</arg_key>  <arg_value>");
+    assert_string_equal(c->value_end, "</arg_value>");
+    assert_string_equal(c->call_end, "\n</tool_call>"); /* a newline behind a block is the block's */
+    assert_string_equal(c->between, "\t");
+    chat_format_unref(a.format);
+}
+
 /* Contents must be lists of parts. */
 static void test_typed(void **state) {
     static const char text[] = "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}";
@@ -220,8 +239,8 @@ static void test_published(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "--table")) return print_table(0) < 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small),     cmocka_unit_test(test_typed),     cmocka_unit_test(test_begins),
-        cmocka_unit_test(test_explained), cmocka_unit_test(test_published),
+        cmocka_unit_test(test_small),     cmocka_unit_test(test_typed),   cmocka_unit_test(test_begins),
+        cmocka_unit_test(test_explained), cmocka_unit_test(test_derived), cmocka_unit_test(test_published),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
