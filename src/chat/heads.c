@@ -1,7 +1,7 @@
 /* How calls begin. Tried on text that is held: a call's whole head is there, or cannot come, or more text is needed. */
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/utf8.h"
 #include "chat/reader_internal.h"
 
 static enum chat_match literal(const char *text, const char *s, size_t n, size_t *at) {
@@ -44,6 +44,7 @@ static enum chat_match string(const char *s, size_t n, size_t *at, char *out, si
 static enum chat_match keep_values(struct chat_reader *r, const char *s, size_t n, size_t *at) {
     ptrdiff_t len = chat_walk_value(s + *at, n - *at);
     if (len <= 0) return len ? CHAT_MATCH_NO : CHAT_MATCH_MORE;
+    if (!utf8_valid(s + *at, (size_t)len)) return CHAT_MATCH_NO;
     buf_clear(&r->scratch);
     enum chat_match m = CHAT_MATCH_NO;
     if (s[*at] == '{') {
