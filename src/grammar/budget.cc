@@ -48,15 +48,21 @@ bool fails_now() {
     return left == 1;
 }
 
+/* Streams swallow exceptions, and what they wrote is short then: so a budget remembers also that memory gave out. */
+[[noreturn]] void give_up(cohort::budget *b) {
+    if (b) b->what = cohort::spent::memory;
+    throw std::bad_alloc();
+}
+
 void *allocate(size_t size, size_t alignment) {
     cohort::budget *b = open_budget;
     if (b) {
         take(b);
-        if (fails_now() && std::uncaught_exceptions() == 0) throw std::bad_alloc();
+        if (fails_now() && std::uncaught_exceptions() == 0) give_up(b);
     }
     void *memory =
         alignment ? aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment) : malloc(size ? size : 1);
-    if (!memory) throw std::bad_alloc();
+    if (!memory) give_up(b);
     if (b) b->held += static_cast<int64_t>(malloc_usable_size(memory));
     return memory;
 }

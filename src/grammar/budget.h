@@ -23,7 +23,7 @@ uint64_t grammar_allocations(void); /* within budgets, so far */
 
 namespace cohort {
 
-enum class spent { nothing, steps, bytes, time, stack };
+enum class spent { nothing, steps, bytes, time, stack, memory /* the system has no more */ };
 
 struct budget {
     int64_t bytes_max;

@@ -60,6 +60,7 @@ static int spent_error(cohort::spent what, const struct grammar_limits *limits, 
     case cohort::spent::steps:
     case cohort::spent::time:
         return err_set(err, COHORT_E_LIMIT, "grammar", "takes more than %u ms to compile", limits->ms);
+    case cohort::spent::memory:
     case cohort::spent::nothing:
         break;
     }
@@ -93,8 +94,8 @@ int grammar_vocab_make(struct grammar_vocab **out, const struct grammar_piece *p
                        uint32_t ends_n, cohort_error *err) {
     *out = nullptr;
     budget b = {VOCAB_BYTES, UINT64_MAX, UINT64_C(60000000000), 0, 0, 0, 0, cohort::spent::nothing};
+    budget_scope scope(&b);
     try {
-        budget_scope scope(&b);
         std::vector<int32_t> stops(ends, ends + ends_n);
         std::sort(stops.begin(), stops.end());
         stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
@@ -200,8 +201,8 @@ static bool begins(const xgrammar::CompiledGrammar &compiled, uint32_t n) {
 
 static int compile_within(struct compile_job *job, budget *b) {
     warning[0] = 0;
+    budget_scope scope(b); // around the try: exceptions hold memory, too
     try {
-        budget_scope scope(b);
         xgrammar::CompiledGrammar compiled = compile_text(job);
         /* Code that swallowed the exception went on without what it wanted. */
         if (b->what != cohort::spent::nothing) return spent_error(b->what, job->limits, job->err);
@@ -284,15 +285,18 @@ static const budget state_budget = {STATE_BYTES, STATE_STEPS, STATE_NS, 0, 0, 0,
 template <typename F> static int with_state(struct grammar_state *s, F work) {
     if (s->broken) return s->broken;
     int rc;
+    budget_scope scope(&s->memory);
     try {
-        budget_scope scope(&s->memory);
         rc = work();
-        if (s->memory.what != cohort::spent::nothing) rc = s->broken = COHORT_E_LIMIT;
     } catch (const std::bad_alloc &) {
-        rc = s->broken = s->memory.what == cohort::spent::nothing ? COHORT_E_MEMORY : COHORT_E_LIMIT;
+        rc = COHORT_E_MEMORY;
+        s->broken = rc;
     } catch (...) {
-        rc = s->broken = COHORT_E_INTERNAL;
+        rc = COHORT_E_INTERNAL;
+        s->broken = rc;
     }
+    if (s->memory.what != cohort::spent::nothing)
+        rc = s->broken = s->memory.what == cohort::spent::memory ? COHORT_E_MEMORY : COHORT_E_LIMIT;
     return rc;
 }
 
@@ -300,11 +304,11 @@ int grammar_state_make(const struct grammar *g, struct grammar_state **out) {
     *out = nullptr;
     budget b = state_budget;
     struct grammar_state *s = nullptr;
+    budget_scope scope(&b);
     try {
-        budget_scope scope(&b);
         s = new grammar_state{xgrammar::GrammarMatcher(g->compiled), g->vocab, {}, 0};
     } catch (...) {
-        return b.what == cohort::spent::nothing ? COHORT_E_MEMORY : COHORT_E_LIMIT;
+        return b.what == cohort::spent::nothing || b.what == cohort::spent::memory ? COHORT_E_MEMORY : COHORT_E_LIMIT;
     }
     s->memory = b;
     *out = s;
