@@ -48,6 +48,11 @@ def pytest(*names):
     return [[PYTHON, "-m", "pytest", "-q", "--maxfail=10", "-p", "no:cacheprovider", *(str(API / name) for name in names or ["."])]]
 
 
+def templates():
+    """Chat templates against jinja2, after they are fetched."""
+    return [["scripts/templates.sh"], [PYTHON, "-m", "pytest", "-q", "--maxfail=10", "-p", "no:cacheprovider", str(ROOT / "tests" / "templates")]]
+
+
 def fuzz():
     """A minute, divided between the targets."""
     targets = sorted((ROOT / "fuzz").glob("fuzz_*.c"))
@@ -105,6 +110,7 @@ TINY = {**SANITIZERS, "COHORT_BIN": str(ROOT / "build-asan" / "cohort"), **TINY_
 STEPS = [
     Step("build", build("release"), one),
     Step("unit", ctest("release"), count_ctest),
+    Step("templates", templates(), count_pytest, env={"PYTHON": PYTHON}),
     Step("api-whole", pytest(*WHOLE), count_pytest),
     Step("api", pytest(*sorted(p.name for p in API.glob("test_*.py") if p.name not in WHOLE)), count_pytest, env=TINY_MODEL),
     Step("check", [["scripts/check.sh"]], one),

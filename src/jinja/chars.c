@@ -156,12 +156,30 @@ static void put_fold(struct maker *m, uint32_t c, uint16_t mark) {
     for (utf8proc_ssize_t i = 0; i < n && n <= 8; i++) maker_char(m, (uint32_t)out[i], mark);
 }
 
+/* The ASCII characters from `at` on at once; how many. */
+static size_t put_ascii(struct maker *m, const struct str *s, size_t at, int upper) {
+    size_t end = at, begun = m->n;
+    while (end < s->n && (uint8_t)s->b[end] < 128) end++;
+    if (end == at) return 0;
+    maker_part(m, s, at, end - at);
+    for (size_t i = begun; i < m->n; i++) {
+        char c = m->b[i];
+        if (upper ? c >= 'a' && c <= 'z' : c >= 'A' && c <= 'Z') m->b[i] = (char)(c ^ 32);
+    }
+    return end - at;
+}
+
 val str_case(struct run *x, struct str *s, enum case_kind kind) {
     struct maker m = maker_begin(x);
     unsigned len;
     int inside = 0; /* of a word, for titles */
-    jx_steps(x, s->n / 8);
     for (size_t at = 0; at < s->n; at += len) {
+        size_t plain = kind == CASE_LOWER || kind == CASE_UPPER ? put_ascii(&m, s, at, kind == CASE_UPPER) : 0;
+        if (plain) {
+            len = (unsigned)plain;
+            continue;
+        }
+        jx_steps(x, 1);
         uint32_t c = str_char(s, at, &len);
         uint16_t mark = str_mark(s, at);
         switch (kind) {

@@ -4,6 +4,8 @@
 #include "jinja/jinja.h"
 #include "jinja/tree.h"
 
+enum { CONCAT_MAX = 16 }; /* up to so many, what is joined may grow in its place */
+
 val *slot_of(struct frame *f, struct place p) {
     for (uint16_t i = 0; i < p.up; i++) f = f->outer;
     return &f->slots[p.slot];
@@ -101,6 +103,11 @@ static val eval_dict(struct run *x, struct frame *f, const struct node *n) {
 }
 
 static val eval_concat(struct run *x, struct frame *f, const struct node *n) {
+    if (n->n > CONCAT_MAX) {
+        struct maker m = maker_begin(x);
+        for (uint32_t i = 0; i < n->n; i++) put_str(&m, eval(x, f, n->list[i]));
+        return maker_end(&m);
+    }
     val all = v_str_of(x, eval(x, f, n->list[0]));
     for (uint32_t i = 1; i < n->n; i++) all = v_concat(x, all, v_str_of(x, eval(x, f, n->list[i])));
     return v_markup(x, all, 0);

@@ -111,6 +111,7 @@ void for_render(struct run *x, const struct node *n, struct frame *f, val source
     l->depth0 = depth0;
     iter_begin(x, &l->it, source);
     while (loop_next(x, l, &item)) {
+        jx_steps(x, 3);
         if (n->special & USES_LOOP) *slot_of(g, n->loop) = (val){.type = V_LOOP, .loop = l};
         assign(x, g, n->a, item);
         scope_enter(x, g, &n->scope);
@@ -237,6 +238,12 @@ val macro_call(struct run *x, struct macro *m, const struct args *a) {
     return maker_end(&out);
 }
 
+/* jinja2 joins what blocks give without making texts of it. */
+static void put_text(struct maker *out, val v) {
+    if (!is_str(v)) jx_fail(out->x, "expected str instance, %s found", type_name(v));
+    maker_str(out, v.s);
+}
+
 static void exec_call_block(struct run *x, struct frame *f, const struct node *n, struct maker *out) {
     val caller = macro_new(x, n, f);
     struct args a = {0};
@@ -247,7 +254,7 @@ static void exec_call_block(struct run *x, struct frame *f, const struct node *n
     val callee = eval(x, f, n->a->a);
     args_eval(x, f, n->a, &a, &caller);
     x->line = n->line;
-    put_str(out, call_value(x, callee, &a));
+    put_text(out, call_value(x, callee, &a));
 }
 
 /* ---- Blocks ---- */
@@ -272,7 +279,7 @@ static enum flow exec_captured(struct run *x, struct frame *f, const struct node
     if (flow == FLOW_ON) {
         val v = filtered(x, f, n->b, maker_end(&inner));
         if (n->kind == N_FILTERBLOCK) {
-            put_str(out, v);
+            put_text(out, v);
         } else {
             check_namespaces(x, f, n->a);
             assign(x, f, n->a, v);

@@ -43,7 +43,6 @@ static val f_first(struct run *x, val self, const struct args *a) {
 
 static val f_last(struct run *x, val self, const struct args *a) {
     bind(x, "last", a, "", NULL, 0, 0);
-    if (is_undef(self)) jx_fail(x, "'Undefined' object is not reversible");
     if (self.type == V_GEN || self.type == V_LOOP || !iterable(self))
         jx_fail(x, "'%s' object is not reversible", type_name(self));
     int64_t n = length(x, self);
@@ -84,7 +83,7 @@ static val f_join(struct run *x, val self, const struct args *a) {
 static val f_reverse(struct run *x, val self, const struct args *a) {
     bind(x, "reverse", a, "", NULL, 0, 0);
     if (is_str(self)) return get_slice(x, self, v_none(), v_none(), v_int(-1));
-    if (self.type == V_GEN || self.type == V_UNDEF || self.type == V_LOOP) {
+    if (self.type == V_GEN || self.type == V_LOOP) {
         struct list *l = list_from(x, self), *back = list_new(x, l->n);
         for (uint32_t i = l->n; i-- > 0;) list_add(x, back, l->v[i]);
         return v_list(back, V_LIST);

@@ -136,78 +136,16 @@ static val f_truncate(struct run *x, val self, const struct args *a) {
     return v_concat(x, v_slice(x, s, 0, cut), end);
 }
 
-/* ---- Wrapping, as Python's textwrap does it ---- */
-
-static int is_hyphen_chunk_end(const struct str *s, size_t at) { return s->b[at] == '-'; }
-
-/* The end of the chunk that begins at `at`: white space, a word, or a word's part up to a hyphen between letters. */
-static size_t chunk_end(const struct str *s, size_t at, int hyphens) {
-    static const char spaces[] = " \t\n\v\f\r";
-    size_t from = at;
-    if (strchr(spaces, s->b[at]) && s->b[at]) {
-        while (at < s->n && s->b[at] && strchr(spaces, s->b[at])) at++;
-        return at;
-    }
-    for (; at < s->n && !(s->b[at] && strchr(spaces, s->b[at])); at++) {
-        if (!hyphens || !is_hyphen_chunk_end(s, at) || at == from || at + 1 >= s->n) continue;
-        unsigned len;
-        size_t before = at - 1;
-        while (before > from && ((uint8_t)s->b[before] & 0xc0) == 0x80) before--;
-        uint32_t left = str_char(s, before, &len), right = str_char(s, at + 1, &len);
-        size_t two = at + 1 + len;
-        int letters = char_alpha(left) && char_alpha(right) && two < s->n &&
-                      (char_alpha(str_char(s, two, &len)) || s->b[two] == '-') && before > from;
-        if (letters) return at + 1;
-    }
-    return at;
-}
-
-static void wrap_line(struct run *x, struct str *line, int64_t width, int break_words, int hyphens, struct list *out) {
-    struct list *chunks = list_new(x, 0);
-    for (size_t at = 0; at < line->n;) {
-        size_t end = chunk_end(line, at, hyphens);
-        list_add(x, chunks, v_slice(x, line, at, end - at));
-        at = end;
-    }
-    for (uint32_t i = 0; i < chunks->n;) {
-        struct maker m = maker_begin(x);
-        int64_t have = 0;
-        size_t keep = 0;
-        if (out->n && str_strip(x, chunks->v[i].s, v_none(), 3).s->n == 0) i++;
-        for (; i < chunks->n && have + str_chars(chunks->v[i].s) <= width; i++) {
-            maker_str(&m, chunks->v[i].s);
-            have += str_chars(chunks->v[i].s);
-            if (str_strip(x, chunks->v[i].s, v_none(), 3).s->n) keep = m.n;
-        }
-        if (i < chunks->n && str_chars(chunks->v[i].s) > width && (break_words || !have)) {
-            struct str *word = chunks->v[i].s;
-            size_t cut = break_words ? str_offset(word, width - have < 1 ? 1 : width - have) : word->n;
-            if (break_words && width - have < 1) cut = have ? 0 : cut;
-            maker_part(&m, word, 0, cut);
-            if (cut) keep = m.n;
-            if (cut < word->n)
-                chunks->v[i] = v_slice(x, word, cut, word->n - cut);
-            else
-                i++;
-        }
-        m.n = keep;
-        jx_steps(x, 4);
-        if (keep) list_add(x, out, maker_end(&m));
-    }
-}
-
 static val f_wordwrap(struct run *x, val self, const struct args *a) {
     val v[4];
     bind(x, "wordwrap", a, "width,break_long_words,wrapstring,break_on_hyphens", v, 4, 0);
     int64_t width = need_int(x, or_else(v[0], v_int(79)), "wordwrap");
-    if (width <= 0) jx_fail(x, "invalid width %lld (must be > 0)", (long long)width);
     val wrap = none_or(v[2]).type == V_NONE ? v_text(x, "\n") : v[2];
     struct list *lines = str_lines(x, need_str(x, self, "wordwrap"), 0);
+    int break_words = truth(x, or_else(v[1], v_bool(1))), hyphens = truth(x, or_else(v[3], v_bool(1)));
     struct maker m = maker_begin(x);
     for (uint32_t i = 0; i < lines->n; i++) {
-        struct list *parts = list_new(x, 0);
-        wrap_line(x, lines->v[i].s, width, truth(x, or_else(v[1], v_bool(1))), truth(x, or_else(v[3], v_bool(1))),
-                  parts);
+        struct list *parts = wrap_line(x, lines->v[i].s, width, break_words, hyphens);
         for (uint32_t k = 0; k < parts->n; k++) {
             if (k) maker_str(&m, need_str(x, wrap, "wordwrap"));
             maker_str(&m, parts->v[k].s);
@@ -237,7 +175,7 @@ static val f_wordcount(struct run *x, val self, const struct args *a) {
 static val f_filesizeformat(struct run *x, val self, const struct args *a) {
     static const char letters[] = "kMGTPEZY";
     val binary;
-    char text[64];
+    char text[400];
     bind(x, "filesizeformat", a, "binary", &binary, 1, 0);
     int two = truth(x, or_else(binary, v_bool(0)));
     val v = self;
@@ -245,7 +183,7 @@ static val f_filesizeformat(struct run *x, val self, const struct args *a) {
     double bytes = v.f, base = two ? 1024 : 1000, unit = base;
     if (bytes == 1) return v_bytes(x, "1 Byte", 6, mark_of(self));
     if (bytes < base) {
-        snprintf(text, sizeof(text), "%.0f Bytes", trunc(bytes));
+        snprintf(text, sizeof(text), "%.0f Bytes", trunc(bytes) + 0.0);
         return v_bytes(x, text, strlen(text), mark_of(self));
     }
     int i = 0;

@@ -166,7 +166,7 @@ static int next_batch(struct run *x, struct gen *g, val *out) {
     if (!l->n) return 0;
     if (g->a.type != V_NONE)
         while ((int64_t)l->n < g->n) {
-            jx_steps(x, 1);
+            jx_steps(x, 4);
             list_add(x, l, g->a);
         }
     *out = v_list(l, V_LIST);

@@ -15,10 +15,16 @@
 enum {
     JINJA_TEMPLATE_MAX = 1 << 20, /* bytes of a template */
     JINJA_DEPTH_MAX = 128,        /* nesting of its blocks and expressions, of values, of macro calls */
-    JINJA_STEPS_MAX = 20000000,   /* of a rendering: nodes evaluated and bytes (by 64) worked on */
-    JINJA_OUTPUT_MAX = 1 << 24,   /* bytes */
-    JINJA_MEMORY_MAX = 256 << 20, /* bytes that a rendering takes at most */
-    JINJA_RANGE_MAX = 100000      /* elements of range() */
+#ifdef JINJA_SMALL                /* for fuzzing */
+    JINJA_STEPS_MAX = 300000,
+    JINJA_OUTPUT_MAX = 1 << 18,
+    JINJA_MEMORY_MAX = 1 << 24,
+#else
+    JINJA_STEPS_MAX = 20000000,   /* of a rendering: nodes evaluated, parts of texts and bytes (by 64) worked on */
+    JINJA_OUTPUT_MAX = 1 << 24,   /* bytes, of any text */
+    JINJA_MEMORY_MAX = 256 << 20, /* bytes that a rendering takes at most; a parsed template too */
+#endif
+    JINJA_RANGE_MAX = 100000 /* elements of range() */
 };
 
 struct jinja;

@@ -170,11 +170,9 @@ static struct list *rsplit_words(struct run *x, struct str *s, int64_t most) {
     struct list *l = list_new(x, 0), *all = str_words(x, s, -1);
     if (most < 0 || all->n <= most) return all;
     uint32_t first = (uint32_t)(all->n - most);
-    struct str *begin = all->v[0].s, *last = all->v[first - 1].s;
-    (void)begin;
+    const struct str *last = all->v[first - 1].s;
     size_t end = (size_t)(last->b + last->n - s->b);
-    val head = v_slice(x, s, 0, end);
-    list_add(x, l, str_strip(x, head.s, v_none(), 1));
+    list_add(x, l, v_slice(x, s, 0, end));
     for (uint32_t i = first; i < all->n; i++) list_add(x, l, all->v[i]);
     return l;
 }

@@ -78,23 +78,27 @@ static void put_padded(struct formatting *f, const struct directive *d, val body
     if (d->left) maker_repeat(&f->m, fill, pad);
 }
 
+/* The digits of |v|; a float's whole part has all its digits. */
+static int integer_digits(struct run *x, const struct directive *d, val v, char *digits, size_t size) {
+    if (v.type == V_FLOAT) {
+        if (isnan(v.f) || isinf(v.f)) jx_fail(x, "cannot convert float to integer");
+        return snprintf(digits, size, "%.0f", trunc(fabs(v.f)));
+    }
+    unsigned long long u = v.i < 0 ? 0 - (unsigned long long)v.i : (unsigned long long)v.i;
+    if (d->type == 'x') return snprintf(digits, size, "%llx", u);
+    if (d->type == 'X') return snprintf(digits, size, "%llX", u);
+    return snprintf(digits, size, d->type == 'o' ? "%llo" : "%llu", u);
+}
+
 static void put_integer(struct formatting *f, const struct directive *d, val v) {
     struct run *x = f->m.x;
-    char digits[80];
+    char digits[400];
     need_defined(x, v);
-    if (v.type == V_FLOAT && strchr("diu", d->type)) {
-        if (!(v.f > -9.2e18 && v.f < 9.2e18)) jx_fail(x, "cannot convert float to integer");
-        v.i = (int64_t)v.f;
-    } else if (!is_integer(v)) {
+    if (!is_integer(v) && (v.type != V_FLOAT || !strchr("diu", d->type)))
         jx_fail(x, "%%%c format: a number is required, not %s", d->type, type_name(v));
-    }
-    uint64_t u = v.i < 0 ? 0 - (uint64_t)v.i : (uint64_t)v.i;
-    const char *pattern = d->type == 'x' ? "%llx" : d->type == 'X' ? "%llX" : d->type == 'o' ? "%llo" : "%llu";
-    /* The pattern is one of four above. */
-    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wformat-nonliteral\"") int n =
-        snprintf(digits, sizeof(digits), pattern, (unsigned long long)u);
-    _Pragma("GCC diagnostic pop") struct maker m = maker_begin(x);
-    maker_text(&m, v.i < 0 ? "-" : d->sign ? "+" : d->space ? " " : "", v.mark);
+    int n = integer_digits(x, d, v, digits, sizeof(digits)), negative = v.type == V_FLOAT ? v.f <= -1 : v.i < 0;
+    struct maker m = maker_begin(x);
+    maker_text(&m, negative ? "-" : d->sign ? "+" : d->space ? " " : "", v.mark);
     if (d->alternate && strchr("xXo", d->type))
         maker_text(&m, d->type == 'x' ? "0x" : d->type == 'X' ? "0X" : "0o", v.mark);
     size_t prefix = m.n;

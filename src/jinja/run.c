@@ -97,11 +97,6 @@ void jx_fail_limit(struct run *x, const char *what) {
     longjmp(x->out, 1);
 }
 
-void jx_steps(struct run *x, uint64_t n) {
-    x->steps += n;
-    if (x->steps > JINJA_STEPS_MAX) jx_fail_limit(x, "work");
-}
-
 void jx_enter(struct run *x) {
     if (++x->depth > 8 * JINJA_DEPTH_MAX) jx_fail_limit(x, "nesting");
 }

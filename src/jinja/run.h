@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "jinja/jinja.h"
 
 struct chunk;
 struct arena {
@@ -40,7 +41,10 @@ _Noreturn void jx_fail(struct run *x, const char *format, ...) __attribute__((fo
 _Noreturn void jx_fail_limit(struct run *x, const char *what);
 _Noreturn void jx_fail_code(struct run *x, int code, const char *field, const char *bytes, size_t n);
 /* Counts work. */
-void jx_steps(struct run *x, uint64_t n);
+static inline void jx_steps(struct run *x, uint64_t n) {
+    x->steps += n;
+    if (x->steps > JINJA_STEPS_MAX) jx_fail_limit(x, "work");
+}
 void jx_enter(struct run *x); /* one level deeper */
 static inline void jx_leave(struct run *x) { x->depth--; }
 

@@ -71,7 +71,7 @@ val str_replace(struct run *x, const struct str *s, const struct str *from, cons
         maker_str(&m, to);
         at = (size_t)(found - s->b) + from->n;
         count -= count > 0;
-        if (count % 16 == 0) jx_steps(x, 1);
+        jx_steps(x, 1);
     }
     maker_part(&m, s, at, s->n - at);
     return maker_end(&m);
@@ -115,8 +115,7 @@ struct list *str_words(struct run *x, const struct str *s, int64_t most) {
         if (at >= s->n) break;
         size_t from = at;
         if (most == 0) {
-            val rest = v_slice(x, s, from, s->n - from);
-            list_add(x, l, str_strip(x, rest.s, v_none(), 2));
+            list_add(x, l, v_slice(x, s, from, s->n - from));
             break;
         }
         most -= most > 0;

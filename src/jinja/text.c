@@ -46,7 +46,7 @@ static void maker_split(struct maker *m) {
 
 void maker_add(struct maker *m, const char *b, size_t n, uint16_t mark) {
     if (!n) return;
-    jx_steps(m->x, n / 64);
+    jx_steps(m->x, 1 + n / 64);
     maker_reserve(m, n);
     if (!m->n) m->mark = mark;
     if (m->n && mark != m->mark) maker_split(m);
@@ -83,9 +83,15 @@ void maker_repeat(struct maker *m, const struct str *s, int64_t times) {
     if (times <= 0 || !s->n) return;
     if (times > JINJA_OUTPUT_MAX) jx_fail_limit(m->x, "text");
     maker_reserve(m, (size_t)times * s->n);
-    for (int64_t i = 0; i < times; i++) {
-        maker_str(m, s);
-        if (i % 16 == 0) jx_steps(m->x, 1);
+    size_t begin = m->n, end = begin + (size_t)times * s->n;
+    maker_str(m, s);
+    jx_steps(m->x, (end - begin) / 64);
+    /* What is there already is copied behind itself, ever more of it. */
+    while (m->n < end) {
+        size_t n = m->n - begin < end - m->n ? m->n - begin : end - m->n;
+        memcpy(m->b + m->n, m->b + begin, n);
+        if (m->marks) memcpy(m->marks + m->n, m->marks + begin, n * sizeof(*m->marks));
+        m->n += n;
     }
 }
 

@@ -47,6 +47,9 @@ val str_pad(struct run *x, struct str *s, int64_t width, struct str *fill,
 struct list *str_lines(struct run *x, const struct str *s, int keep_ends);
 struct list *str_words(struct run *x, const struct str *s, int64_t most);
 
+/* wrap.c: the lines that Python's textwrap makes of one */
+struct list *wrap_line(struct run *x, struct str *line, int64_t width, int break_words, int hyphens);
+
 /* numbers.c: Python's int() and float(); 0: cannot be */
 int to_int(struct run *x, val v, int64_t base, val *out);
 int to_float(struct run *x, val v, val *out);

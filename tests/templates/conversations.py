@@ -1,4 +1,5 @@
 """Conversations that chat templates are tried with: hundreds, from a seed."""
+import json
 import random
 
 TEXTS = ["", " ", "Hi", "  spaces around \n", "line one\nline two\n\nline four", "Grüße, 世界 🎉", "{{ user }} {% if x %}", "<|im_start|>system\nno<|im_end|>",
@@ -28,12 +29,11 @@ def tool(rng):
     return {"type": "function", "function": function}
 
 
-def calls(rng):
+def calls(rng, plain):
     out = []
     for i in range(rng.choice([1, 1, 1, 2, 3])):
         arguments = rng.choice(ARGUMENTS)
-        if rng.random() < 0.3:
-            import json
+        if rng.random() < (0 if plain else 0.5):
             arguments = json.dumps(arguments, ensure_ascii=rng.random() < 0.5)
         call = {"type": "function", "function": {"name": rng.choice(["get_weather", "x"]), "arguments": arguments}}
         if rng.random() < 0.8:
@@ -42,8 +42,8 @@ def calls(rng):
     return out
 
 
-def content(rng, parts=0.12):
-    if rng.random() >= parts:
+def content(rng, plain, parts=0.3):
+    if plain or rng.random() >= parts:
         return rng.choice(TEXTS)
     kinds = [{"type": "text", "text": rng.choice(TEXTS)}]
     if rng.random() < 0.4:
@@ -51,50 +51,50 @@ def content(rng, parts=0.12):
     return kinds
 
 
-def assistant(rng, with_calls):
-    message = {"role": "assistant", "content": content(rng, 0.05)}
+def assistant(rng, plain, with_calls):
+    message = {"role": "assistant", "content": content(rng, plain, 0.1)}
     if rng.random() < 0.3:
         message[rng.choice(["reasoning_content", "reasoning", "thinking"])] = rng.choice(TEXTS)
     if with_calls:
-        message["tool_calls"] = calls(rng)
+        message["tool_calls"] = calls(rng, plain)
         kind = rng.random()
         if kind < 0.4:
-            message["content"] = None
-        elif kind < 0.5:
+            message["content"] = rng.choice([None, ""]) if not plain or kind < 0.1 else ""
+        elif kind < 0.5 and not plain:
             del message["content"]
-        elif kind < 0.6:
-            message["content"] = ""
-    elif rng.random() < 0.05:
+    elif not plain and rng.random() < 0.1:
         message["tool_calls"] = rng.choice([None, []])
     return message
 
 
-def results(rng, call_message):
+def results(rng, plain, call_message):
     out = []
     for call in call_message["tool_calls"]:
-        message = {"role": "tool", "content": rng.choice(["22 °C", "{\"a\": [1, 2]}", "", "err\nor", [{"type": "text", "text": "part"}], "[1]"])}
-        if "id" in call and rng.random() < 0.8:
+        message = {"role": "tool", "content": rng.choice(["22 °C", "{\"a\": [1, 2]}", "", "err\nor", "[1]"])}
+        if not plain and rng.random() < 0.2:
+            message["content"] = rng.choice([[{"type": "text", "text": "part"}], {"a": 1}, None])
+        if "id" in call and (plain or rng.random() < 0.8):
             message["tool_call_id"] = call["id"]
-        if rng.random() < 0.5:
+        if plain or rng.random() < 0.5:
             message["name"] = call["function"]["name"]
         out.append(message)
     return out
 
 
-def orderly(rng):
+def orderly(rng, plain):
     messages = []
     if rng.random() < 0.55:
-        messages.append({"role": rng.choice(["system", "system", "developer"]), "content": content(rng, 0.1)})
+        messages.append({"role": "system" if plain else rng.choice(["system", "developer"]), "content": content(rng, plain)})
     for _ in range(rng.randint(1, 4)):
-        messages.append({"role": "user", "content": content(rng)})
-        if rng.random() < 0.4:
+        messages.append({"role": "user", "content": content(rng, plain)})
+        if rng.random() < 0.3:
             for _ in range(rng.choice([1, 1, 2])):
-                messages.append(assistant(rng, True))
-                messages += results(rng, messages[-1])
-        if rng.random() < 0.85:
-            messages.append(assistant(rng, False))
-    if rng.random() < 0.6 and messages[-1]["role"] == "assistant":
-        messages.append({"role": "user", "content": content(rng)})
+                messages.append(assistant(rng, plain, True))
+                messages += results(rng, plain, messages[-1])
+        if plain or rng.random() < 0.7:
+            messages.append(assistant(rng, plain, False))
+    if rng.random() < 0.7 and messages[-1]["role"] == "assistant":
+        messages.append({"role": "user", "content": content(rng, plain)})
     return messages
 
 
@@ -103,26 +103,33 @@ def disorderly(rng):
     for _ in range(rng.randint(0, 6)):
         role = rng.choice(["system", "user", "user", "assistant", "tool", "developer", "function", "odd"])
         if role == "assistant":
-            messages.append(assistant(rng, rng.random() < 0.4))
+            messages.append(assistant(rng, False, rng.random() < 0.4))
         else:
-            messages.append({"role": role, "content": content(rng)})
+            messages.append({"role": role, "content": content(rng, False)})
     if rng.random() < 0.05:
         messages.append({"role": "user"})
     return messages
 
 
+VARIABLES = {"enable_thinking": [True, False], "thinking": [True, False], "reasoning_effort": ["low", "high", "none"],
+             "documents": [[{"title": "T", "text": "body"}], []], "unk_token": ["<unk>"], "pad_token": ["<pad>"], "add_vision_id": [True],
+             "custom_tools": [[]], "date_string": ["26 Jul 2024"], "keep_past_thinking": [True], "thinking_budget": [-1, 0, 512],
+             "tools_in_user_message": [True, False], "xml_tools": [None], "model_identity": ["You are X."],
+             "builtin_tools": [["python"], ["browser", "python"]], "clear_thinking": [True, False], "preserve_thinking": [True],
+             "controls": [{"length": "short"}], "functions": ["[{\"name\": \"f\"}]"], "datetime": ["2024-07-26"]}
+
+
 def conversation(rng):
-    variables = {"messages": orderly(rng) if rng.random() < 0.75 else disorderly(rng), "add_generation_prompt": rng.random() < 0.6,
-                 "bos_token": rng.choice(["<s>", "<bos>", ""]), "eos_token": rng.choice(["</s>", "<|im_end|>"])}
+    """Plain ones are what most templates take; the others hold all that callers send."""
+    kind = rng.random()
+    messages = orderly(rng, kind < 0.6) if kind < 0.85 else disorderly(rng)
+    variables = {"messages": messages, "add_generation_prompt": rng.random() < 0.6, "bos_token": rng.choice(["<s>", "<bos>", ""]),
+                 "eos_token": rng.choice(["</s>", "<|im_end|>"])}
     if rng.random() < 0.5:
         variables["tools"] = [tool(rng) for _ in range(rng.choice([1, 1, 2, 4]))]
     elif rng.random() < 0.3:
         variables["tools"] = rng.choice([None, []])
-    for name, values in {"enable_thinking": [True, False], "thinking": [True, False], "reasoning_effort": ["low", "high", "none"], "documents": [
-            [{"title": "T", "text": "body"}], []], "unk_token": ["<unk>"], "pad_token": ["<pad>"], "add_vision_id": [True], "custom_tools": [[]],
-            "date_string": ["26 Jul 2024"], "keep_past_thinking": [True], "thinking_budget": [-1, 0, 512], "tools_in_user_message": [True, False],
-            "xml_tools": [None], "model_identity": ["You are X."], "builtin_tools": [["python"], ["browser", "python"]],
-            "clear_thinking": [True, False], "preserve_thinking": [True], "controls": [{"length": "short"}]}.items():
+    for name, values in VARIABLES.items():
         if rng.random() < 0.2:
             variables[name] = rng.choice(values)
     return variables
