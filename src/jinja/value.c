@@ -10,11 +10,12 @@
 
 const char *type_name(val v) {
     static const char *const names[] = {
-        [V_MISSING] = "missing", [V_UNDEF] = "Undefined",     [V_NONE] = "NoneType", [V_BOOL] = "bool",
-        [V_INT] = "int",         [V_FLOAT] = "float",         [V_STR] = "str",       [V_LIST] = "list",
-        [V_TUPLE] = "tuple",     [V_DICT] = "dict",           [V_RANGE] = "range",   [V_VIEW] = "dict_items",
-        [V_GEN] = "generator",   [V_NAMESPACE] = "Namespace", [V_MACRO] = "Macro",   [V_LOOP] = "LoopContext",
-        [V_METHOD] = "method",   [V_FUNCTION] = "function",   [V_CYCLER] = "Cycler", [V_JOINER] = "Joiner"};
+        [V_MISSING] = "missing",  [V_UNDEF] = "Undefined", [V_NONE] = "NoneType",       [V_BOOL] = "bool",
+        [V_INT] = "int",          [V_BIG] = "int",         [V_FLOAT] = "float",         [V_STR] = "str",
+        [V_LIST] = "list",        [V_TUPLE] = "tuple",     [V_DICT] = "dict",           [V_RANGE] = "range",
+        [V_VIEW] = "dict_items",  [V_GEN] = "generator",   [V_NAMESPACE] = "Namespace", [V_MACRO] = "Macro",
+        [V_LOOP] = "LoopContext", [V_METHOD] = "method",   [V_FUNCTION] = "function",   [V_CYCLER] = "Cycler",
+        [V_JOINER] = "Joiner"};
     if (v.type == V_VIEW) return v.v->what == 'k' ? "dict_keys" : v.v->what == 'v' ? "dict_values" : "dict_items";
     return names[v.type];
 }
@@ -101,6 +102,7 @@ int hashable(struct run *x, val v) {
 static uint64_t hash_of(struct run *x, val v) {
     switch (v.type) {
     case V_STR:
+    case V_BIG:
         jx_steps(x, v.s->n / 64);
         return hash_bytes(v.s->b, v.s->n);
     case V_INT:
@@ -304,6 +306,7 @@ int equal(struct run *x, val a, val b) {
     case V_UNDEF:
         return 1;
     case V_STR:
+    case V_BIG:
         jx_steps(x, a.s->n / 64);
         return str_equal(a.s, b.s);
     case V_LIST:

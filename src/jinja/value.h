@@ -11,6 +11,7 @@ enum value_type {
     V_NONE,
     V_BOOL,
     V_INT,
+    V_BIG, /* an int of a variable beyond 64 bits: is only written out again */
     V_FLOAT,
     V_STR,
     V_LIST,
@@ -34,7 +35,7 @@ typedef struct val {
     union {
         int64_t i; /* also BOOL */
         double f;
-        struct str *s;
+        struct str *s; /* also BIG: its digits */
         struct list *l;
         struct dict *d;
         struct undef *u;
