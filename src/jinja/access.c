@@ -91,8 +91,18 @@ static int attribute(struct run *x, val obj, val name, val *out) {
     return 1;
 }
 
+/* What every Python object has, and what the sandbox hides of it. */
+static int hidden(const struct str *name) {
+    static const char *const names[] = {"__class__", "__doc__",  "__init__", "__new__", "__repr__",
+                                        "__str__",   "__hash__", "__eq__",   "__dir__", "__format__"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (str_is(name, names[i])) return 1;
+    return 0;
+}
+
 val get_attribute(struct run *x, val obj, val name) {
     val out;
+    if (hidden(name.s)) return v_undef_of(x, obj, name, U_UNSAFE);
     need_defined(x, obj);
     if (attribute(x, obj, name, &out)) return out;
     if (obj.type == V_DICT && dict_get(x, obj.d, name, &out)) return out;
@@ -123,6 +133,7 @@ val get_item(struct run *x, val obj, val key) {
     if (obj.type == V_DICT && hashable(x, key) && dict_get(x, obj.d, key, &out)) return out;
     if ((is_sequence(obj) || is_str(obj) || obj.type == V_RANGE) && is_integer(key) && item_at(x, obj, key.i, &out))
         return out;
+    if (is_str(key) && hidden(key.s)) return v_undef_of(x, obj, key, U_UNSAFE);
     if (is_str(key) && attribute(x, obj, key, &out)) return out;
     return v_undef_of(x, obj, key, U_ATTRIBUTE);
 }

@@ -133,15 +133,27 @@ static val eval_item(struct run *x, struct frame *f, const struct node *n) {
     return get_slice(x, obj, start, stop, step);
 }
 
+/* One that is not known is an error only where it is reached, if it stands within an if. */
+static _Noreturn void unknown(struct run *x, const char *kind, const struct str *name) {
+    jx_fail(x, "No %s named '%.*s' found.", kind, (int)(name->n > 64 ? 64 : name->n), name->b);
+}
+
+const struct filter *node_filter(struct run *x, const struct node *n) {
+    if (!n->known) unknown(x, "filter", n->value.s);
+    return n->known;
+}
+
+static const struct test *node_test(struct run *x, const struct node *n) {
+    if (!n->known) unknown(x, "test", n->value.s);
+    return n->known;
+}
+
 static val eval_filter(struct run *x, struct frame *f, const struct node *n) {
     struct args a;
     val self = eval(x, f, n->a);
     args_eval(x, f, n, &a, NULL);
     x->line = n->line;
-    const struct filter *filter = n->known;
-    if (!filter)
-        jx_fail(x, "No filter named '%.*s' found.", (int)(n->value.s->n > 64 ? 64 : n->value.s->n), n->value.s->b);
-    return filter->fn(x, self, &a);
+    return node_filter(x, n)->fn(x, self, &a); // cppcheck-suppress returnDanglingLifetime
 }
 
 static val eval_test(struct run *x, struct frame *f, const struct node *n) {
@@ -149,9 +161,7 @@ static val eval_test(struct run *x, struct frame *f, const struct node *n) {
     val self = eval(x, f, n->a);
     args_eval(x, f, n, &a, NULL);
     x->line = n->line;
-    const struct test *test = n->known;
-    if (!test) jx_fail(x, "No test named '%.*s' found.", (int)(n->value.s->n > 64 ? 64 : n->value.s->n), n->value.s->b);
-    return v_bool(test->fn(x, self, &a));
+    return v_bool(node_test(x, n)->fn(x, self, &a));
 }
 
 static val eval_call(struct run *x, struct frame *f, const struct node *n) {

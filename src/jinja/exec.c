@@ -266,10 +266,7 @@ static val filtered(struct run *x, struct frame *f, const struct node *n, val in
     val self = filtered(x, f, n->a, input);
     args_eval(x, f, n, &a, NULL);
     x->line = n->line;
-    const struct filter *filter = n->known;
-    if (!filter)
-        jx_fail(x, "No filter named '%.*s' found.", (int)(n->value.s->n > 64 ? 64 : n->value.s->n), n->value.s->b);
-    return filter->fn(x, self, &a);
+    return node_filter(x, n)->fn(x, self, &a); // cppcheck-suppress returnDanglingLifetime
 }
 
 static enum flow exec_captured(struct run *x, struct frame *f, const struct node *n, struct maker *out) {

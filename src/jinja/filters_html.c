@@ -23,11 +23,10 @@ static void put_quoted(struct maker *m, const struct str *s, int for_query) {
     char text[8];
     for (size_t at = 0; at < s->n; at++) {
         uint8_t c = (uint8_t)s->b[at];
-        if ((c >= '0' && c <= '9') || (c | 32) - 'a' + 0u < 26u || strchr("_.-~", c) || (c == '/' && !for_query)) {
-            if (c) {
-                maker_part(m, s, at, 1);
-                continue;
-            }
+        int letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (letter || (c && strchr("_.-~", c)) || (c == '/' && !for_query)) {
+            maker_part(m, s, at, 1);
+            continue;
         }
         if (c == ' ' && for_query) {
             maker_text(m, "+", str_mark(s, at));

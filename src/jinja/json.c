@@ -83,6 +83,19 @@ static val read_string(struct reader *r) {
     }
 }
 
+static val whole_number(struct reader *r, const char *text, const char *digits) {
+    int64_t i = 0;
+    int negative = text != digits, large = 0;
+    for (const char *d = digits; *d; d++) {
+        if (*d < '0' || *d > '9') bad(r, "bad number");
+        large |= __builtin_mul_overflow(i, 10, &i) || __builtin_add_overflow(i, negative ? '0' - *d : *d - '0', &i);
+    }
+    if (!large) return v_int(i);
+    val v = v_bytes(r->x, text, strlen(text), r->mark);
+    v.type = V_BIG;
+    return v;
+}
+
 static val read_number(struct reader *r) {
     char text[400];
     size_t n = 0;
@@ -99,12 +112,7 @@ static val read_number(struct reader *r) {
     char *end;
     val v;
     if (whole) {
-        int64_t i = 0;
-        for (const char *d = digits; *d; d++)
-            if (*d < '0' || *d > '9' || __builtin_mul_overflow(i, 10, &i) ||
-                __builtin_add_overflow(i, (text[0] == '-' ? '0' - *d : *d - '0'), &i))
-                bad(r, "integer beyond 64 bits");
-        v = v_int(i);
+        v = whole_number(r, text, digits);
     } else {
         v = v_float(strtod(text, &end));
         if (*end) bad(r, "bad number");
@@ -315,6 +323,7 @@ static void write_value(struct writer *w, val v, int level) {
         maker_text(&w->m, v.i ? "true" : "false", v.mark);
         break;
     case V_INT:
+    case V_BIG:
         put_repr(&w->m, v);
         break;
     case V_FLOAT:

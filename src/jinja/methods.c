@@ -138,7 +138,7 @@ const struct method_def range_methods[] = {{"count", r_count}, {"index", r_index
 static val loop_cycle(struct run *x, val self, const struct args *a) {
     positional(x, "cycle", a);
     if (!a->n) jx_fail(x, "no items for cycling given");
-    return a->v[self.loop->index0 % a->n];
+    return a->v[self.loop->index0 % (a->n ? a->n : 1)];
 }
 static val loop_changed(struct run *x, val self, const struct args *a) {
     positional(x, "changed", a);

@@ -78,6 +78,8 @@ int to_int(struct run *x, val v, int64_t base, val *out) {
     uint16_t mark = mark_of(v);
     if (is_str(v)) {
         if (!text_to_int(x, v.s, base, out)) return 0;
+    } else if (v.type == V_BIG) {
+        jx_fail_limit(x, "digits of an integer");
     } else if (is_integer(v)) {
         *out = v_int(v.i);
     } else if (v.type == V_FLOAT) {
@@ -96,7 +98,7 @@ int to_float(struct run *x, val v, val *out) {
     size_t n;
     if (is_number(v)) {
         *out = v_float(v.type == V_FLOAT ? v.f : (double)v.i);
-    } else if (is_str(v)) {
+    } else if (is_str(v) || v.type == V_BIG) {
         char *b = plain(x, v.s, &n), *end;
         if (!b) return 0;
         /* strtod knows hexadecimal too, and "nan(...)". */

@@ -160,6 +160,9 @@ void put_repr(struct maker *m, val v) {
         snprintf(text, sizeof(text), "%lld", (long long)v.i);
         maker_text(m, text, v.mark);
         break;
+    case V_BIG:
+        maker_str(m, v.s);
+        break;
     case V_FLOAT:
         put_float(m, v.f, v.mark);
         break;

@@ -40,9 +40,13 @@ static int t_none(struct run *x, val v, const struct args *a) { return none(x, "
 static int t_boolean(struct run *x, val v, const struct args *a) { return none(x, "boolean", a), v.type == V_BOOL; }
 static int t_false(struct run *x, val v, const struct args *a) { return none(x, "false", a), v.type == V_BOOL && !v.i; }
 static int t_true(struct run *x, val v, const struct args *a) { return none(x, "true", a), v.type == V_BOOL && v.i; }
-static int t_integer(struct run *x, val v, const struct args *a) { return none(x, "integer", a), v.type == V_INT; }
+static int t_integer(struct run *x, val v, const struct args *a) {
+    return none(x, "integer", a), v.type == V_INT || v.type == V_BIG;
+}
 static int t_float(struct run *x, val v, const struct args *a) { return none(x, "float", a), v.type == V_FLOAT; }
-static int t_number(struct run *x, val v, const struct args *a) { return none(x, "number", a), is_number(v); }
+static int t_number(struct run *x, val v, const struct args *a) {
+    return none(x, "number", a), is_number(v) || v.type == V_BIG;
+}
 static int t_string(struct run *x, val v, const struct args *a) { return none(x, "string", a), is_str(v); }
 static int t_mapping(struct run *x, val v, const struct args *a) { return none(x, "mapping", a), v.type == V_DICT; }
 static int t_sequence(struct run *x, val v, const struct args *a) {
@@ -132,18 +136,24 @@ const struct filter *filter_find(const char *name, size_t n) {
     return NULL;
 }
 
-val filter_call(struct run *x, val name, val self, const struct args *a) {
-    const struct filter *f = is_str(name) ? filter_find(name.s->b, name.s->n) : NULL;
-    if (!f)
-        jx_fail(x, "No filter named '%.*s'.", is_str(name) && name.s->n < 64 ? (int)name.s->n : 0,
-                is_str(name) ? name.s->b : "");
-    return f->fn(x, self, a);
+static _Noreturn void unknown(struct run *x, const char *kind, val name) {
+    int n = is_str(name) && name.s->n < 64 ? (int)name.s->n : 0;
+    jx_fail(x, "No %s named '%.*s'.", kind, n, n ? name.s->b : "");
 }
 
-int test_call(struct run *x, val name, val self, const struct args *a) {
-    const struct test *t = is_str(name) ? test_find(name.s->b, name.s->n) : NULL;
-    if (!t)
-        jx_fail(x, "No test named '%.*s'.", is_str(name) && name.s->n < 64 ? (int)name.s->n : 0,
-                is_str(name) ? name.s->b : "");
-    return t->fn(x, self, a);
+static const struct filter *filter_named(struct run *x, val name) {
+    const struct filter *f = is_str(name) ? filter_find(name.s->b, name.s->n) : NULL;
+    if (!f) unknown(x, "filter", name);
+    return f;
 }
+
+static const struct test *test_named(struct run *x, val name) {
+    const struct test *t = is_str(name) ? test_find(name.s->b, name.s->n) : NULL;
+    if (!t) unknown(x, "test", name);
+    return t;
+}
+
+val filter_call(struct run *x, val name, val self, const struct args *a) {
+    return filter_named(x, name)->fn(x, self, a);
+}
+int test_call(struct run *x, val name, val self, const struct args *a) { return test_named(x, name)->fn(x, self, a); }

@@ -206,6 +206,7 @@ struct loop {
 };
 enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 val eval(struct run *x, struct frame *f, const struct node *n);
+const struct filter *node_filter(struct run *x, const struct node *n); /* never NULL */
 int64_t loop_length(struct run *x, struct loop *l);
 int loop_next(struct run *x, struct loop *l, val *out);
 void assign(struct run *x, struct frame *f, const struct node *target, val v);
