@@ -203,9 +203,12 @@ void constraint_draw(struct constraint *c, const struct vecops *ops, const struc
     uint32_t index = (uint32_t)position - c->request.prompt_n;
     *note = (struct constraint_note){0};
     if (index >= c->run_from && index - c->run_from < c->run_n) {
-        sample_given(ops, params, position, c->run[index - c->run_from], logits, scratch, out);
+        /* Where nothing is said of the logits nobody looks at them: there are none when a run is read at once. */
+        if (params->logprobs >= 0)
+            sample_given(ops, params, position, c->run[index - c->run_from], logits, scratch, out);
+        else
+            constraint_run_token(c, index, out);
         note->forced = 1;
-        c->dead |= out->token < 0;
     } else if (c->dead || c->over) { /* the row ends, and this was planned before that was known */
         no_token(out);
     } else {

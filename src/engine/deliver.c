@@ -177,19 +177,33 @@ void deliver_token(struct cohort_engine *e, struct row *row, const struct sample
     }
 }
 
-/* A token of a row with a constraint. */
-static void deliver_noted(struct cohort_engine *e, struct row *row, const struct sample_result *r,
+static void deliver_forced(struct cohort_engine *e, struct row *row, const struct sample_result *r, uint64_t now) {
+    row->forced_tokens++;
+    metrics_forced(e);
+    deliver_token(e, row, r, now);
+}
+
+/* A token of a row with a constraint. What comes behind it without being drawn is told at once, and read at once, too:
+ * `index` says which tokens were told before they were made. */
+static void deliver_noted(struct cohort_engine *e, struct row *row, uint32_t index, const struct sample_result *r,
                           const struct constraint_note *note, uint64_t now) {
+    struct sample_result next;
+    if (index < row->generated) return;
     if (note->failed) {
         grammar_failed(e, row, note->failed);
         return;
     }
-    if (note->forced) {
-        row->forced_tokens++;
-        metrics_forced(e);
-    }
     row->at_end = note->over && note->run_n == 0;
-    deliver_token(e, row, r, now);
+    if (note->forced && r->token >= 0)
+        deliver_forced(e, row, r, now);
+    else
+        deliver_token(e, row, r, now);
+    for (uint32_t i = 0; i < note->run_n && i < row->request.fill_max && !row->finished; i++) {
+        constraint_run_token(row->constraint, row->generated, &next);
+        row->at_end = note->over && i + 1 == note->run_n;
+        deliver_forced(e, row, &next, now);
+    }
+    if (note->run_n && row->request.fill_max && !row->finished) sched_fill(e->sched, row->sched, row->tokens_n);
 }
 
 /* All of the prompt is read, and nothing else is wanted. */
@@ -221,7 +235,7 @@ void deliver_iteration(struct cohort_engine *e, struct iteration *it) {
             deliver_prompt(e, row, first_pos + j, &it->scores[item->first_output + j]);
         if (row->finished) continue; /* now, or before this iteration */
         if (item->samples && row->constraint)
-            deliver_noted(e, row, &it->samples[i], &it->notes[i], it->done_us);
+            deliver_noted(e, row, item->index, &it->samples[i], &it->notes[i], it->done_us);
         else if (item->samples)
             deliver_token(e, row, &it->samples[i], it->done_us);
         else if (row->request.max_new == 0 && item->pos + item->n_tokens == row->request.prompt_n)

@@ -98,6 +98,7 @@ struct row_request {
     const int32_t *reasoning_end;    /* NULL: no budget */
     uint32_t reasoning_end_n, reasoning_budget;
     struct sample_params sample; /* its `row` is the block of its own, or NULL */
+    uint32_t fill_max;           /* tokens that are told before they are read, at most (deliver.c) */
     uint32_t ring_need;          /* free bytes of the ring without which no more iterations are planned */
     void *user;
     uint64_t submitted_us;
@@ -181,7 +182,7 @@ struct iteration {
     struct cohort_engine *engine;
     const struct plan *plan; /* NULL once committed */
     uint64_t number;         /* the plan's */
-    uint32_t n_items, n_tokens, n_prompt_tokens, n_redone, n_boundaries;
+    uint32_t n_items, n_tokens, n_prompt_tokens, n_redone, n_filled, n_boundaries;
     struct iteration_item *items;
     struct batch_item *batch_items;
     struct sample_result *scores;                           /* per output, of rows with prompt_logprobs */

@@ -98,6 +98,7 @@ int iteration_launch(struct iteration *it, const struct plan *plan) {
     it->n_tokens = plan->n_tokens;
     it->n_prompt_tokens = plan->n_prompt_tokens;
     it->n_redone = plan->n_redone;
+    it->n_filled = plan->n_filled;
     it->n_boundaries = 0;
     for (uint32_t i = 0; i < plan->n_items; i++) {
         build_item(it, i, &plan->items[i], outputs);

@@ -88,7 +88,7 @@ void metrics_iteration(struct cohort_engine *e, const struct iteration *it) {
     pthread_mutex_lock(&e->metrics_lock);
     e->metrics.iterations++;
     e->metrics.iteration_tokens += it->n_tokens;
-    e->metrics.prompt_tokens += it->n_prompt_tokens - it->n_redone;
+    e->metrics.prompt_tokens += it->n_prompt_tokens - it->n_redone - it->n_filled;
     e->metrics.snapshot_boundaries += it->n_boundaries;
     pthread_mutex_unlock(&e->metrics_lock);
 }

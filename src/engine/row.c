@@ -171,11 +171,16 @@ static uint32_t best_n(const struct row_request *r) {
 
 /* How many prompt tokens an iteration may take so that their events fit, and what must be free to go on: the results in
  * flight and those of one more iteration. */
-static void size_ring(const struct cohort_engine *e, struct row_request *r, uint32_t chunk_max) {
-    uint32_t fixed = 2 * ring_event_bytes(best_n(r), e->text_max);
+static void size_ring(const struct cohort_engine *e, struct row_request *r, const cohort_request *q) {
+    uint32_t token = ring_event_bytes(best_n(r), e->text_max), fixed = 2 * token;
     assert(fixed < e->options.ring_bytes);
-    r->ring_need = fixed;
-    r->chunk_max = chunk_max;
+    /* Tokens that come without being drawn are told together, unless their logits are asked for. */
+    if ((q->grammar || q->reasoning_end_n) && q->logprobs < 0 && !q->prompt_logprobs) {
+        r->fill_max = e->options.ring_bytes / 4 / token;
+        if (r->fill_max > CONSTRAINT_RUN_MAX) r->fill_max = CONSTRAINT_RUN_MAX;
+    }
+    r->ring_need = fixed + 2 * r->fill_max * token;
+    r->chunk_max = q->chunk_max;
     if (!r->prompt_logprobs) return;
     uint32_t each = ring_event_bytes(best_n(r), 0), most = (e->options.ring_bytes - fixed) / 4 / each;
     assert(most > 0);
@@ -318,7 +323,7 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
                               .min_tokens = q->min_tokens};
     r->sample = sample_params_make(&q->sampling, q->sampling.has_seed ? q->sampling.seed : rng_entropy(), q->logprobs,
                                    q->post_sampling);
-    size_ring(e, r, q->chunk_max);
+    size_ring(e, r, q);
     code = check_lengths(e, r, q, err);
     if (!code) code = check_ids(e, q->prompt, q->prompt_n, "prompt", err);
     if (!code) code = check_ids(e, q->stop_ids, q->stop_ids_n, "stop_ids", err);

@@ -120,7 +120,7 @@ static void row_plan(struct sched *s, struct plan *p, struct row *r, uint32_t n)
     uint32_t pos = r->next, end = pos + n;
     int reads = r->state == ROW_PREPARING;
     uint32_t fresh = end > r->reach ? end - sched_max(pos, r->reach) : 0; /* tokens that were not planned before */
-    int last = fresh > 0 && end >= r->prompt_n, samples = last && r->max_new > 0;
+    int last = fresh > 0 && end >= r->prompt_n && (!reads || end == r->known), samples = last && r->max_new > 0;
     row_grow(s, r, end);
 
     struct plan_item *item = &p->items[p->n_items++];
@@ -138,6 +138,7 @@ static void row_plan(struct sched *s, struct plan *p, struct row *r, uint32_t n)
     p->n_tokens += n;
     p->n_outputs += item->n_outputs;
     p->n_redone += n - fresh;
+    if (reads && end > r->prompt_n) p->n_filled += sched_min(fresh, end - r->prompt_n);
     s->redone += n - fresh;
     r->redone += n - fresh;
     if (reads)

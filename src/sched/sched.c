@@ -319,6 +319,15 @@ void sched_pause(struct sched *s, sched_row row, int paused) {
     sched_row_settle(s, r);
 }
 
+void sched_fill(struct sched *s, sched_row row, uint32_t known) {
+    struct row *r = sched_row_find(s, row);
+    if (r == NULL || r->state != ROW_RUNNING || r->all_outputs) return;
+    known = sched_min(sched_min(known, r->covered), r->prompt_n + r->max_new - 1);
+    if (known < r->next || known - r->next < 2) return;
+    r->known = known;
+    sched_row_enter(s, r, ROW_PREPARING);
+}
+
 void sched_hold(struct sched *s, int hold) { s->held_back = hold != 0; }
 void sched_close(struct sched *s) { s->closed = 1; }
 

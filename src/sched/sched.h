@@ -145,6 +145,11 @@ int sched_fits(const struct sched *s, const struct sched_request *request, cohor
 void sched_finish(struct sched *s, sched_row row, int sound);
 /* A paused row is not planned (slow reader). It keeps its pages as long as nobody else needs them. */
 void sched_pause(struct sched *s, sched_row row, int paused);
+/* More of a running row's tokens are known than it was fed: all of [0, known), its last sample among them. What it has
+ * not read of them comes as PLAN_PROMPT items, the last with the sample behind it, instead of one by one from its
+ * samples; of a sample between, made or in flight, nothing is read. A hint: nothing happens where that is not more than
+ * one token, the row does not decode, or it has no room yet. The last token that it may have is never read. */
+void sched_fill(struct sched *s, sched_row row, uint32_t known);
 /* Q4: holds admissions, so that what was admitted drains; rows that were preempted come in again. Kick re-evaluates by
  * itself at the next plan. */
 void sched_hold(struct sched *s, int hold);
@@ -174,6 +179,7 @@ struct plan {
     uint32_t n_items, n_tokens, n_outputs; /* at most rows_max, batch_tokens, outputs_max */
     uint32_t n_prompt_tokens, n_decode_tokens;
     uint32_t n_redone;       /* of the prompt tokens: read before, and again after a preemption */
+    uint32_t n_filled;       /* of the prompt tokens: behind a prompt, for the first time (sched_fill) */
     struct plan_item *items; /* in the scheduler's memory until the commit */
 };
 

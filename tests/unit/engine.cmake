@@ -19,14 +19,14 @@ cohort_test(engine_stress TSAN SOURCES ${here}/test_engine_stress.c ${here}/engi
 
 # Random histories of the prefix store, from one seed: ten thousand on the backend without arithmetic, two hundred on the real one at its
 # best level, and a few at the reference, which takes a minute of a core for ten. More by hand: test_engine_histories --seed 7 --histories 100000
-set(histories ${here}/sampler_mix.c ${here}/histories_answer.c ${here}/histories_check.c ${here}/histories_draw.c ${here}/histories_model.c ${here}/histories_play.c)
-cohort_test(engine_cache SOURCES ${here}/test_engine_cache.c ${histories} ${here}/engine_run.c ${here}/fake_backend.c ROOMS engine TIMEOUT 300)
+set(histories ${here}/sampler_mix.c ${here}/grammar_mix.c ${here}/histories_answer.c ${here}/histories_check.c ${here}/histories_draw.c ${here}/histories_model.c ${here}/histories_play.c)
+cohort_test(engine_cache SOURCES ${here}/test_engine_cache.c ${histories} ${here}/engine_run.c ${here}/fake_backend.c ${here}/fake_grammar.c ROOMS engine TIMEOUT 300)
 foreach(kind histories histories_cpu)
   add_executable(test_engine_${kind} ${here}/test_engine_histories.c ${histories})
   target_link_libraries(test_engine_${kind} PRIVATE cohort_flags engine m)
   target_compile_definitions(test_engine_${kind} PRIVATE COHORT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 endforeach()
-target_sources(test_engine_histories PRIVATE ${here}/fake_backend.c)
+target_sources(test_engine_histories PRIVATE ${here}/fake_backend.c ${here}/fake_grammar.c)
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT COHORT_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   set(histories_n 10000)
 else()

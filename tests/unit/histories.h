@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "cohort/cohort.h"
 #include "fake_backend.h"
+#include "grammar_mix.h"
 #include "sampler_mix.h"
 
 enum {
@@ -44,6 +45,7 @@ struct history_model {
     uint32_t vocab;
     int32_t eos;
     cohort_model *played, *oracle; /* a model has one engine at a time */
+    struct grammar_mix played_grammars, oracle_grammars;
 };
 /* "folder", "folder:window", and behind either "@KEYS/VALUES/AFTER" with forms by their numbers; 0 if the vectors are
  * not there. */
@@ -76,6 +78,7 @@ struct ask {
     int32_t stop_id;
     cohort_span stop;
     uint32_t mix;                   /* of samplers (sampler_mix.h); SAMPLER_MIXES: none */
+    uint32_t grammar;               /* GRAMMAR_MIXES: none */
     uint32_t tenant, salt, session; /* salt, session: 0 is none */
     const char *kind;               /* how its prompt was made, for reports */
     int cancel_after;               /* that many events; HISTORY_NEVER */

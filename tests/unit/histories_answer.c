@@ -51,6 +51,8 @@ static void take(struct answer *a, const cohort_event *e) {
     ADD(&a->events, e->stop_index);
     ADD(&a->events, e->stats.prompt_tokens);
     ADD(&a->events, e->stats.generated_tokens);
+    ADD(&a->events, e->stats.forced_tokens);
+    ADD(&a->events, e->stats.reasoning_tokens);
     ADD(&a->events, e->stats.seed);
 }
 
@@ -83,6 +85,7 @@ struct remembered {
 
 struct oracle {
     cohort_engine *engine;
+    struct history_model *model;
     struct remembered *slots[ORACLE_SLOTS];
 };
 
@@ -102,6 +105,7 @@ struct oracle *oracle_new(struct history_model *m) {
     if (&fake_backend != NULL) fake_backend.when = FAKE_AT_LAUNCH;
     if (!o || cohort_engine_open(m->oracle, &options, &o->engine, &err) != 0) abort();
     if (&fake_backend != NULL) fake_backend.aside = 0;
+    o->model = m;
     return o;
 }
 
@@ -117,6 +121,7 @@ static void make_key(const struct ask *a, struct buf *key) {
     ADD(key, q->sampling.seed);
     ADD(key, q->sampling.choice);
     ADD(key, a->mix);
+    ADD(key, a->grammar);
     ADD(key, q->min_tokens);
     ADD(key, q->ignore_eos);
     ADD(key, q->logprobs);
@@ -136,6 +141,7 @@ static cohort_id submit(struct oracle *o, const struct ask *a) {
     cohort_request q = a->q;
     cohort_ticket ticket;
     cohort_id id;
+    if (a->grammar < GRAMMAR_MIXES) q.grammar = o->model->oracle_grammars.of[a->grammar];
     q.resume = NULL;
     q.resume_n = 0;
     q.cache_prompt = 0;

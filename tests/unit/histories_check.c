@@ -10,6 +10,7 @@ enum { PAGE = 32 };
 
 static void describe(const struct ask *a) {
     const cohort_request *q = &a->q;
+    fprintf(stderr, "  grammar %u, mix %u\n", a->grammar, a->mix);
     fprintf(stderr,
             "  %s prompt of %zu, max_tokens %u, tenant %u, salt %u, session %u, cache_prompt %d, chunk_max %u,\n"
             "  %zu snapshots, prompt_logprobs %d, pooling %d, logprobs %d, resume %zu, cancel after %d, late %d, "
@@ -80,7 +81,7 @@ void past_add(struct round *r, const struct ask *a) {
     p->stores = a->q.cache_prompt != 0;
     p->session = a->session != 0;
     p->wave = r->wave;
-    if (p->stores && a->q.resume_n == 0 &&
+    if (p->stores && a->q.resume_n == 0 && a->got.stats.forced_tokens == 0 &&
         (a->got.finish == COHORT_FINISH_STOP || a->got.finish == COHORT_FINISH_LENGTH))
         p->certain = ask_reads(a) + (a->want->tokens_n ? a->want->tokens_n - 1 : 0);
     p->ids = malloc(n * sizeof(p->ids[0]));

@@ -235,6 +235,11 @@ void ask_draw(struct round *r, struct ask *a) {
         a->mix = draw_below(d, SAMPLER_MIXES);
         sampler_mix(a->mix, r->model->vocab, &a->q);
     }
+    a->grammar = GRAMMAR_MIXES;
+    if (a->q.max_tokens > 0 && !a->q.pooling && draw_chance(d, 20)) {
+        a->grammar = draw_below(d, GRAMMAR_MIXES);
+        grammar_mix_set(&r->model->played_grammars, a->grammar, r->model->vocab, &a->q);
+    }
     way_draw(r, a);
     if (draw_chance(d, 6)) a->cancel_after = draw_chance(d, 40) ? 0 : (int)draw_below(d, 12);
     if (draw_chance(d, 10)) {

@@ -81,6 +81,8 @@ int history_model_open(struct history_model *m, const char *name, const char *cp
     cohort_model_get_info(m->played, &info);
     m->vocab = info.vocab_size;
     m->eos = info.eos;
+    grammar_mix_open(&m->played_grammars, m->played);
+    grammar_mix_open(&m->oracle_grammars, m->oracle);
     return 1;
 }
 
@@ -91,6 +93,8 @@ void history_model_forms(const struct history_model *m, cohort_engine_options *o
 }
 
 void history_model_close(struct history_model *m) {
+    grammar_mix_close(&m->played_grammars);
+    grammar_mix_close(&m->oracle_grammars);
     cohort_model_close(m->played);
     cohort_model_close(m->oracle);
 }

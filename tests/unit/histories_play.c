@@ -97,8 +97,10 @@ static void count_computed(struct round *r, const struct ask *a) {
     uint64_t generated = s->generated_tokens;
     uint64_t exact = ask_reads(a) - s->cached_tokens + (generated ? generated - 1 : 0) + s->redone_tokens;
     int by_length = a->got.finish == COHORT_FINISH_LENGTH;
+    /* What is forced is told before it is read, so an answer that ends may have tokens that never were. */
     r->computed_most += exact + (by_length ? 0 : 2); /* iterations in flight when it ended */
-    if (a->q.resume_n == 0 && (by_length || a->got.finish == COHORT_FINISH_STOP)) r->computed_least += exact;
+    if (a->q.resume_n == 0 && (by_length || a->got.finish == COHORT_FINISH_STOP))
+        r->computed_least += exact - s->forced_tokens;
 }
 
 static void count(struct round *r, const struct ask *a) {

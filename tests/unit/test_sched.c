@@ -457,8 +457,57 @@ static void d5_a_lone_row_has_every_iteration_to_itself(void **state) {
     rig_end(&r);
 }
 
+/* ---- Fill ---- */
+/* Known tokens come in as many as there is room for, the sample behind the last of them, and nothing is made twice. */
+static void g1_known_tokens_come_at_once(void **state) {
+    for (uint32_t batch = 4; batch <= 64; batch *= 4) {
+        struct rig r = rig_wide(2, 2, batch);
+        sched_row a = submit(&r, 10, 30);
+        while (item_of(step(&r), a)->samples == 0)
+            ;
+        const struct plan *p = plan(&r); /* feeds token 0, samples token 1 */
+        assert_int_equal(item_of(p, a)->pos, 10);
+        sched_fill(r.s, a, 19); /* tokens 0 to 8 are known: positions 11 to 18 are not read */
+        assert_int_equal(sched_check(r.s), 1);
+        assert_state(&r, a, ROW_PREPARING);
+        uint32_t filled = 0, next = 11;
+        commit(&r, p);
+        for (int samples = 0; !samples;) {
+            const struct plan_item *i = item_of(p = step(&r), a);
+            assert_int_equal(i->pos, next);
+            assert_int_equal(i->source, PLAN_PROMPT);
+            next += i->n_tokens;
+            filled += p->n_filled;
+            samples = i->samples;
+            assert_int_equal(i->n_outputs, samples);
+            assert_int_equal(p->n_redone, 0);
+            if (samples) assert_int_equal(i->sample_index, 9);
+        }
+        assert_int_equal(next, 19);
+        assert_int_equal(filled, 8);
+        p = step(&r);
+        assert_int_equal(item_of(p, a)->source, PLAN_SAMPLE);
+        assert_int_equal(item_of(p, a)->sample_index, 10);
+        assert_int_equal(p->n_filled, 0);
+        sched_fill(r.s, a, 21); /* one token more is nothing, */
+        assert_state(&r, a, ROW_RUNNING);
+        sched_fill(r.s, a, 5); /* what it has is nothing, */
+        assert_state(&r, a, ROW_RUNNING);
+        sched_fill(r.s, a, 1000); /* and the last token is never read */
+        assert_state(&r, a, ROW_PREPARING);
+        do p = step(&r);
+        while (!item_of(p, a)->samples);
+        assert_int_equal(item_of(p, a)->sample_index, 29);
+        assert_int_equal(plan(&r) == NULL, 1);
+        finish(&r, a);
+        sched_fill(r.s, a, 30); /* gone */
+        rig_end(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(g1_known_tokens_come_at_once),
         cmocka_unit_test(q1_rows_join_and_leave_between_iterations),
         cmocka_unit_test(q2_a_row_goes_exactly_once),
         cmocka_unit_test(q2_names_survive_the_wrap_of_generations),
