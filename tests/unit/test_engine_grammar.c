@@ -215,6 +215,34 @@ static void test_forced_tokens_are_told_of(void **state) {
     run_close(0);
 }
 
+/* And unless their logits are asked for they are read together, not one an iteration. */
+static void test_forced_text_is_read_at_once(void **state) {
+    NEEDS_MODEL;
+    for (int pipeline = 0; pipeline < 2; pipeline++) {
+        cohort_engine *engine = open_engine(2, 4096, pipeline);
+        uint32_t batches[2], tokens = 0;
+        for (int told = 0; told < 2; told++) {
+            cohort_request q;
+            struct outcome got;
+            make_request(0, &q);
+            q.grammar = mixes.of[5];
+            q.logprobs = told ? 0 : -1;
+            q.cache_prompt = 0;
+            uint32_t before = fake_backend.batches;
+            run_request(engine, &q, &got);
+            RUN_UNTIL(!fake_backend.running);
+            batches[told] = fake_backend.batches - before;
+            tokens = got.ids_n;
+            outcome_free(&got);
+        }
+        assert_true(tokens > 10 && batches[1] >= tokens && batches[0] <= 6);
+        cohort_metrics m;
+        cohort_metrics_get(engine, &m);
+        assert_int_equal(m.prompt_tokens, 6); /* forced ones are none of them */
+        run_close(0);
+    }
+}
+
 /* ---- Reasoning ---- */
 static void test_reasoning_ends_at_its_budget(void **state) {
     NEEDS_MODEL;
@@ -594,6 +622,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_answers_follow_their_grammar, begin, run_close_engine),
         cmocka_unit_test_setup_teardown(test_a_grammar_at_its_end_ends_the_row, begin, run_close_engine),
         cmocka_unit_test_setup_teardown(test_forced_tokens_are_told_of, begin, run_close_engine),
+        cmocka_unit_test_setup_teardown(test_forced_text_is_read_at_once, begin, run_close_engine),
         cmocka_unit_test_setup_teardown(test_reasoning_ends_at_its_budget, begin, run_close_engine),
         cmocka_unit_test_setup_teardown(test_special_tokens_have_text_if_wanted, begin, run_close_engine),
         cmocka_unit_test_setup_teardown(test_company_changes_nothing, begin, run_close_engine),
