@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "api/chat.h"
+#include "api/chat_fields.h"
 #include "api/chat_messages.h"
 #include "api/forms.h"
 #include "api/params.h"
@@ -50,7 +51,7 @@ static const struct known_field chat_fields[] = {
     {"audio", FIELD_REFUSED, NULL},
     {"moderation", FIELD_REFUSED, NULL},
     {"web_search_options", FIELD_REFUSED, NULL},
-    {"chat_template", FIELD_REFUSED, NULL},
+    {"chat_template", FIELD_READ, NULL},
     {"documents", FIELD_REFUSED, "[]"},
     {"add_special_tokens", FIELD_REFUSED, "false"},
     {"echo", FIELD_REFUSED, "false"},
@@ -71,25 +72,6 @@ static int check_prediction(const json_t *body, cohort_error *err) {
         !(json_is_string(content) || json_is_array(content)))
         return err_set(err, COHORT_E_ARGUMENT, "prediction",
                        "prediction must be {\"type\": \"content\", \"content\": a text or text parts}");
-    return 0;
-}
-
-/* How the prompt ends. */
-static int read_ending(struct params *p, const json_t *body, const json_t *messages, cohort_error *err) {
-    int open = 1, go_on = 0;
-    int rc = field_bool(body, "continue_final_message", &go_on, err);
-    if (!rc) rc = field_bool(body, "add_generation_prompt", &open, err);
-    p->chat.chat.ending = open;
-    if (rc || !go_on) return rc;
-    if (field_present(body, "add_generation_prompt") && open)
-        return err_set(err, COHORT_E_ARGUMENT, "continue_final_message",
-                       "continue_final_message and add_generation_prompt cannot both be true");
-    size_t n = json_array_size(messages);
-    const char *role = json_string_value(json_object_get(json_array_get(messages, n - 1), "role"));
-    if (n < 2 || !role || strcmp(role, "assistant") != 0)
-        return err_set(err, COHORT_E_ARGUMENT, "continue_final_message",
-                       "continue_final_message needs an assistant's message at the end, and others before it");
-    p->chat.chat.ending = COHORT_CHAT_CONTINUE;
     return 0;
 }
 
@@ -171,7 +153,7 @@ static void chat_name_field(const struct call *call, cohort_error *error) {
     snprintf(error->field, sizeof error->field, "functions%.38s", rest);
 }
 
-/* ---- reasoning, and the template ---- */
+/* ---- reasoning ---- */
 
 static int read_reasoning(struct call *call, const json_t *body, cohort_error *err) {
     const char *format = field_word(body, "reasoning_format");
@@ -189,22 +171,13 @@ static int read_reasoning(struct call *call, const json_t *body, cohort_error *e
     return rc ? rc : thinking_read(call, body, err);
 }
 
-static int read_variables(struct chat_params *c, const json_t *body, cohort_error *err) {
-    const json_t *variables = field_present(body, "chat_template_kwargs");
-    if (!variables) return 0;
-    if (!json_is_object(variables))
-        return err_set(err, COHORT_E_ARGUMENT, "chat_template_kwargs", "chat_template_kwargs must be an object, not %s",
-                       field_type(variables));
-    return json_object_size(variables) ? chat_params_variables(c, variables, err) : 0;
-}
-
 static int read_chat(struct call *call, const json_t *body, cohort_error *err) {
     json_t *messages = NULL;
     int rc = chat_messages(json_object_get(body, "messages"), &messages, err);
-    if (!rc) rc = read_ending(&call->params, body, messages, err);
+    if (!rc) rc = chat_fields_ending(&call->params.chat.chat, body, messages, err);
     if (!rc) rc = params_chat(call, messages, err);
     json_decref(messages);
-    if (!rc) rc = read_variables(&call->params.chat, body, err);
+    if (!rc) rc = chat_fields_template(&call->params.chat, server_get_options(call->server), body, err);
     if (!rc) rc = read_tools(call, body, err);
     openai_of(call)->tools = call->params.chat.chat.tools != NULL;
     if (!rc) rc = forms_read(call, body, 1, err);

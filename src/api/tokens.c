@@ -6,30 +6,33 @@
  *             parse_special (true): the text of special tokens means those tokens, with_pieces (false): tokens are
  *             {"id","piece"}, a piece that is no UTF-8 being an array of its bytes
  *   prompt    vLLM: a string. add_special_tokens (true), return_token_strs (false): "token_strs" has their texts
- *   messages  vLLM: a chat. add_generation_prompt (true); it has the begin token as the model's turns have it, so
- *             add_special_tokens true is refused
+ *   messages  vLLM: a chat, as /v1/chat/completions reads it, with tools, add_generation_prompt (true),
+ *             continue_final_message, chat_template, chat_template_kwargs; it has the begin token as the model's turns
+ *             have it, so add_special_tokens true is refused
  * -> {"tokens","count","max_model_len","token_strs"}. Here, where nothing is generated, the text of special tokens is
  * read as them unless parse_special says otherwise; generating endpoints do that only if they are told to.
  *
  * POST /detokenize {"tokens": ids} -> {"content","prompt"}: the joined text, of special tokens too; bytes that are no
  * UTF-8 become U+FFFD.
  *
- * POST /apply-template {"messages", "add_generation_prompt" (true)} -> {"prompt"}: the chat as the model's turns have
- * it, without the begin token that a prompt gets anyhow. Read with parse_special it gives the same ids, unless a
- * message has the text of a marker. A template of the client's own is refused.
+ * POST /apply-template {"messages", ... as above, "tool_choice"} -> {"prompt"}: the chat as the model's turns have it,
+ * without the begin token that a prompt gets anyhow. Read with parse_special it gives the same ids, unless a message
+ * has the text of a marker.
  *
  * GET /tokenizer_info, as lm-evaluation-harness asks for it: texts of the begin and the end token, the file's template.
  *
  * Texts have at most TOKENS_TEXT_MAX bytes, arrays of ids TOKENS_IDS_MAX. */
 #include <event2/buffer.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "api/chat_fields.h"
+#include "api/chat_messages.h"
 #include "api/llama.h"
 #include "api/params.h"
 #include "api/routes.h"
 #include "api/tokens.h"
+#include "api/tools.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -53,33 +56,27 @@ struct tokens {
     json_t *body;
     char unknown[512];
     uint32_t context;
-    int flags, generation, pieces, strings;
-    const json_t *text;     /* in the body: a string, or an array of strings and ids */
-    const json_t *messages; /* in the body */
-    int32_t *ids;           /* to detokenise */
+    const struct server_options *options;
+    int flags, pieces, strings;
+    const json_t *text;      /* in the body: a string, or an array of strings and ids */
+    struct chat_params chat; /* texts of it are in the body, too */
+    int32_t *ids;            /* to detokenise */
     size_t ids_n;
     struct buf out;
 };
 
 /* ---- the helper's part ---- */
 
-static int render(const struct tokens *t, cohort_prompt **prompt, cohort_prompt_info *info, cohort_error *err) {
-    cohort_chat chat;
-    char *messages = json_dumps(t->messages, JSON_COMPACT);
-    if (!messages) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the messages");
-    cohort_chat_defaults(&chat);
-    chat.messages = messages;
-    chat.messages_n = strlen(messages);
-    chat.ending = t->generation;
-    chat.now_s = (int64_t)time(NULL);
-    int rc = cohort_prompt_render(t->model, &chat, prompt, err);
+/* Schemas are nobody's concern here: nothing is generated. */
+static int render(struct tokens *t, cohort_prompt **prompt, cohort_prompt_info *info, cohort_error *err) {
+    t->chat.chat.now_s = (int64_t)time(NULL);
+    int rc = cohort_prompt_render(t->model, &t->chat.chat, prompt, err);
     if (!rc) cohort_prompt_get(*prompt, info);
-    free(messages);
     return rc;
 }
 
 static int make_ids(struct tokens *t, struct buf *ids, cohort_error *err) {
-    if (t->messages) {
+    if (t->chat.chat.messages) {
         cohort_prompt *prompt = NULL;
         cohort_prompt_info info;
         int rc = render(t, &prompt, &info, err);
@@ -140,21 +137,27 @@ static int detokenize(struct tokens *t, cohort_error *err) {
     return rc;
 }
 
-static int apply_template(struct tokens *t, cohort_error *err) {
-    struct buf ids = {0};
-    char *text = NULL;
-    size_t len = 0;
+/* Bytes of the begin token in front, which a prompt gets anyhow. */
+static size_t begin_bytes(const struct tokens *t, const cohort_prompt_info *prompt) {
     cohort_model_info info;
+    const char *bytes;
+    size_t len;
     cohort_model_get_info(t->model, &info);
-    int rc = make_ids(t, &ids, err);
-    const int32_t *list = (const int32_t *)(const void *)ids.data;
-    size_t n = ids.len / sizeof *list, skip = !rc && n && info.add_bos && list[0] == info.bos;
-    if (!rc) rc = cohort_detokenize(t->model, list + skip, n - skip, 1, &text, &len, err);
-    if (!rc) rc = buf_adds(&t->out, "{\"prompt\":");
-    if (!rc) rc = buf_json_string(&t->out, text, len);
+    if (!info.add_bos || prompt->n == 0 || prompt->ids[0] != info.bos) return 0;
+    if (cohort_token_piece(t->model, info.bos, &bytes, &len) != 0 || len > prompt->text_n) return 0;
+    return memcmp(prompt->text, bytes, len) == 0 ? len : 0;
+}
+
+static int apply_template(struct tokens *t, cohort_error *err) {
+    cohort_prompt *prompt = NULL;
+    cohort_prompt_info info;
+    int rc = render(t, &prompt, &info, err);
+    if (rc) return rc;
+    size_t skip = begin_bytes(t, &info);
+    rc = buf_adds(&t->out, "{\"prompt\":");
+    if (!rc) rc = buf_json_string(&t->out, info.text + skip, info.text_n - skip);
     if (!rc) rc = buf_adds(&t->out, "}");
-    cohort_free(text);
-    buf_free(&ids);
+    cohort_prompt_free(prompt);
     return rc;
 }
 
@@ -167,6 +170,7 @@ static void work(struct task *task) {
     if (!rc) rc = t->kind->run(t, err);
     if (rc && !err->code)
         err_set(err, rc, NULL, rc == COHORT_E_LIMIT ? "the reply would be too long" : "no memory for the reply");
+    chat_params_deinit(&t->chat);
     json_decref(t->body); /* here: it may be large */
     t->body = NULL;
 }
@@ -197,20 +201,22 @@ static const struct known_field tokenize_fields[] = {
     {"with_pieces", FIELD_READ, NULL},
     {"return_token_strs", FIELD_READ, NULL},
     {"add_generation_prompt", FIELD_READ, NULL},
-    {"continue_final_message", FIELD_REFUSED, "false"},
-    {"chat_template", FIELD_REFUSED, NULL},
-    {"chat_template_kwargs", FIELD_REFUSED, "{}"},
+    {"continue_final_message", FIELD_READ, NULL},
+    {"chat_template", FIELD_READ, NULL},
+    {"chat_template_kwargs", FIELD_READ, NULL},
     {"mm_processor_kwargs", FIELD_REFUSED, "{}"},
-    {"tools", FIELD_REFUSED, "[]"},
+    {"tools", FIELD_READ, NULL},
 };
 static const struct known_field detokenize_fields[] = {{"model", FIELD_NEUTRAL, NULL}, {"tokens", FIELD_READ, NULL}};
 static const struct known_field template_fields[] = {
     {"model", FIELD_NEUTRAL, NULL},
     {"messages", FIELD_READ, NULL},
     {"add_generation_prompt", FIELD_READ, NULL},
-    {"chat_template", FIELD_REFUSED, NULL},
-    {"chat_template_kwargs", FIELD_REFUSED, "{}"},
-    {"tools", FIELD_REFUSED, "[]"},
+    {"continue_final_message", FIELD_READ, NULL},
+    {"chat_template", FIELD_READ, NULL},
+    {"chat_template_kwargs", FIELD_READ, NULL},
+    {"tools", FIELD_READ, NULL},
+    {"tool_choice", FIELD_READ, NULL},
 };
 
 /* Bytes of all strings in it, at any depth that a body may have. */
@@ -232,12 +238,18 @@ static int check_size(const json_t *value, const char *field, cohort_error *err)
 }
 
 static int read_messages(struct tokens *t, cohort_error *err) {
-    t->messages = field_present(t->body, "messages");
-    t->generation = 1;
-    if (!json_is_array(t->messages) || json_array_size(t->messages) == 0)
-        return err_set(err, COHORT_E_ARGUMENT, "messages", "messages must be an array of at least one message");
-    int rc = check_size(t->messages, "messages", err);
-    return rc ? rc : field_bool(t->body, "add_generation_prompt", &t->generation, err);
+    const json_t *tools = field_present(t->body, "tools");
+    json_t *messages = NULL;
+    chat_params_init(&t->chat);
+    int rc = check_size(field_present(t->body, "messages"), "messages", err);
+    if (!rc && tools) rc = check_size(tools, "tools", err);
+    if (!rc) rc = chat_messages(field_present(t->body, "messages"), &messages, err);
+    if (!rc) rc = chat_fields_ending(&t->chat.chat, t->body, messages, err);
+    if (!rc) rc = chat_params_messages(&t->chat, messages, err);
+    json_decref(messages);
+    if (!rc) rc = chat_fields_template(&t->chat, t->options, t->body, err);
+    if (!rc) rc = tools_read(&t->chat, tools, err);
+    return rc ? rc : tools_read_choice(&t->chat, field_present(t->body, "tool_choice"), tools, err);
 }
 
 /* Strings and ids, as llama-server takes them. */
@@ -291,6 +303,7 @@ static void begin(struct server *server, struct evhttp_request *http, const stru
     t->task.forget = forget;
     t->kind = kind;
     t->model = server_model(server);
+    t->options = server_get_options(server);
     t->context = engine.context;
     t->out.max = SERVER_RESULT_BYTES_MAX;
     t->input = evbuffer_new();
