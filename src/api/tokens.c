@@ -262,6 +262,19 @@ static int check_content(const struct tokens *t, cohort_error *err) {
     return llama_check_parts(&info, t->text, "content", NULL, err);
 }
 
+/* What only a chat has a place for. */
+static int check_no_chat(const json_t *body, cohort_error *err) {
+    static const char *const names[] = {"chat_template", "chat_template_kwargs", "tools", "continue_final_message"};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        const json_t *value = field_present(body, names[i]);
+        if (!value || json_is_false(value) ||
+            (!json_is_string(value) && json_array_size(value) + json_object_size(value) == 0))
+            continue;
+        return err_set(err, COHORT_E_ARGUMENT, names[i], "%s is for messages", names[i]);
+    }
+    return 0;
+}
+
 static int read_tokenize(struct tokens *t, cohort_error *err) {
     const json_t *content = field_present(t->body, "content"), *prompt = field_present(t->body, "prompt");
     int chat = field_present(t->body, "messages") != NULL, begin = content || chat ? 0 : 1, special = 1;
@@ -278,6 +291,7 @@ static int read_tokenize(struct tokens *t, cohort_error *err) {
         return err_set(err, COHORT_E_UNSUPPORTED, "add_special_tokens",
                        "a chat has the begin token as the model's turns have it; add_special_tokens adds none");
     if (chat) return read_messages(t, err);
+    if ((rc = check_no_chat(t->body, err)) != 0) return rc;
     t->text = content ? content : prompt;
     if (prompt && !json_is_string(prompt))
         return err_set(err, COHORT_E_ARGUMENT, "prompt", "prompt must be a string, not %s", field_type(prompt));

@@ -214,11 +214,11 @@ static int blame_tool(const struct call *call, cohort_error *err) {
  * by looking at each alone. */
 static void name_fault(const struct call *call, cohort_error *err) {
     const struct params *p = &call->params;
-    const cohort_grammar_source *answer = call->chat ? &p->chat.chat.answer : &p->grammar;
+    const cohort_grammar_source *answer = p->chat.chat.messages ? &p->chat.chat.answer : &p->grammar;
     const cohort_error why = *err;
     cohort_error alone = {0};
     if (why.code == COHORT_E_MEMORY || strcmp(why.field, "grammar") != 0) return;
-    int tools = call->chat && p->chat.chat.tools;
+    int tools = p->chat.chat.tools != NULL;
     if (tools && answer->kind && is_wrong(call, answer, &alone))
         blame(err, &alone, p->form_field);
     else if (!tools || !blame_tool(call, err))
@@ -228,6 +228,7 @@ static void name_fault(const struct call *call, cohort_error *err) {
 static void finish_work(struct call *call, int rc) {
     if (rc && !call->error.code) call->error.code = rc;
     if (!rc) return;
+    name_fault(call, &call->error);
     call_name_input(call->dialect, &call->error);
     if (call->dialect->name_field) call->dialect->name_field(call, &call->error);
 }
@@ -256,7 +257,6 @@ static void compile(struct pool_job *job) {
         call->error = (cohort_error){0};
         rc = 0;
     }
-    if (rc) name_fault(call, &call->error);
     finish_work(call, rc ? rc : submit_all(call));
 }
 

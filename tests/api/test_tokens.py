@@ -80,7 +80,7 @@ def test_templates(server):
     ("/tokenize", {"content": "x" * (2 << 20) + "y"}, "content"), ("/detokenize", {}, "tokens"), ("/detokenize", {"tokens": "1"}, "tokens"),
     ("/detokenize", {"tokens": [-1]}, "tokens"), ("/detokenize", {"tokens": [1.5]}, "tokens"), ("/detokenize", {"tokens": [2**31]}, "tokens"),
     ("/detokenize", {"tokens": [True]}, "tokens"), ("/apply-template", {}, "messages"), ("/apply-template", {"messages": "x"}, "messages"),
-    ("/apply-template", {"messages": CHAT, "tools": [{}]}, "tools"), ("/apply-template", {"messages": CHAT, "chat_template": "x"}, "chat_template"),
+    ("/apply-template", {"messages": CHAT, "tools": [{}]}, "tools[0].type"), ("/apply-template", {"messages": CHAT, "chat_template": "x"}, "chat_template"),
     ("/tokenize", {"content": "a", "chat_template": "x"}, "chat_template")])
 def test_refusals(server, path, body, field):
     error = post(server, path, body, 400)["error"]
