@@ -38,6 +38,9 @@ static int add_model(struct server *server, const cohort_model_info *info, struc
                       (unsigned long long)info->parameters);
     if (!rc) rc = buf_adds(out, ",\"chat_template\":");
     if (!rc) rc = buf_json_string(out, info->chat_template, strlen(info->chat_template));
+    if (!rc)
+        rc = buf_addf(out, ",\"chat_template_caps\":{\"supports_tools\":%s,\"supports_tool_calls\":%s}",
+                      info->chat_tools ? "true" : "false", info->chat_tools ? "true" : "false");
     if (!rc) rc = buf_adds(out, ",\"bos_token\":");
     if (!rc) rc = tokens_add_text(model, info->bos, out);
     if (!rc) rc = buf_adds(out, ",\"eos_token\":");
