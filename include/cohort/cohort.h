@@ -178,6 +178,9 @@ typedef struct cohort_grammar cohort_grammar;
  * E_UNSUPPORTED: something in it that cannot be held. Never a grammar that holds less than what was asked for. */
 COHORT_API int cohort_grammar_compile(const cohort_model *model, const cohort_grammar_source *source,
                                       cohort_grammar **out, cohort_error *err);
+/* The same if the text is remembered, compiled or refused; else E_NOT_FOUND. Never waits. */
+COHORT_API int cohort_grammar_find(const cohort_model *model, const cohort_grammar_source *source, cohort_grammar **out,
+                                   cohort_error *err);
 COHORT_API void cohort_grammar_release(cohort_grammar *grammar); /* NULL is allowed */
 
 /* ---- Chats: messages to ids, and answers to text, reasoning and calls ---- */

@@ -253,6 +253,18 @@ static int check_source(const cohort_grammar_source *s, cohort_error *err) {
     return 0;
 }
 
+/* What is settled, to the caller, whose hold it is. */
+static int hand_over(cohort_grammar *e, cohort_grammar **out, cohort_error *err) {
+    int code = e->error.code;
+    if (!code) {
+        *out = e;
+        return 0;
+    }
+    err_set(err, code, e->error.field, "%s", e->error.text);
+    cohort_grammar_release(e);
+    return code;
+}
+
 int grammars_compile(struct grammars *g, const cohort_grammar_source *source, cohort_grammar **out, cohort_error *err) {
     cohort_grammar_source s = *source;
     *out = NULL;
@@ -268,14 +280,30 @@ int grammars_compile(struct grammars *g, const cohort_grammar_source *source, co
         e = mine;
         settle(g, e);
     }
-    code = e->error.code;
-    if (code) {
-        err_set(err, code, e->error.field, "%s", e->error.text);
-        cohort_grammar_release(e);
-        return code;
+    return hand_over(e, out, err);
+}
+
+int cohort_grammar_find(const cohort_model *model, const cohort_grammar_source *source, cohort_grammar **out,
+                        cohort_error *err) {
+    struct grammars *g = model->grammars;
+    cohort_grammar_source s = *source;
+    *out = NULL;
+    int code = check_source(&s, err);
+    if (code) return code;
+    if (s.kind == COHORT_GRAMMAR_JSON) s.len = 0;
+    pthread_mutex_lock(&g->lock);
+    cohort_grammar *e = find(g, &s);
+    if (e && (e->state == ENTRY_COMPILING || (e->state == ENTRY_REFUSED && e->until_us < clock_us()))) e = NULL;
+    if (e) {
+        grammars_retain(e);
+        unlink_entry(g, e);
+        link_first(g, e);
+        g->lookups++;
+        g->hits++;
+        g->refused += e->state == ENTRY_REFUSED;
     }
-    *out = e;
-    return 0;
+    pthread_mutex_unlock(&g->lock);
+    return e ? hand_over(e, out, err) : err_set(err, COHORT_E_NOT_FOUND, "grammar", "not compiled yet");
 }
 
 /* ---- The rest ---- */

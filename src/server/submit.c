@@ -1,7 +1,7 @@
 /* What helpers do for a call (call.h): prompts to ids, the grammar that its answers must follow, requests to the
  * engine.
  *
- *   call_tokenise -> [the answer has a form: call_tokenised -> compile, on the grammars' helper] -> call_submitted
+ *   call_tokenise -> [the answer has a form that is not known yet: compile, on the grammars' helper] -> call_submitted
  *
  * The call is the helper's from call_submit to call_submitted, but for `gone`. Compiling may take most of a second and
  * has helpers of its own, where keys take turns: it delays nobody's tokenising. */
@@ -268,13 +268,17 @@ void call_tokenise(struct pool_job *job) {
     struct call *call = (struct call *)job;
     int rc = call->dialect->prepare ? call->dialect->prepare(call, &call->error) : 0;
     for (size_t i = 0; i < call->prompts_n && !rc; i++) rc = prompt_ids(call, &call->prompts[i], &call->error);
-    if (!rc && form_of(call).kind == COHORT_GRAMMAR_NONE) rc = submit_all(call);
+    const cohort_grammar_source form = form_of(call);
+    /* What is compiled already waits for nobody. */
+    int ready = form.kind == COHORT_GRAMMAR_NONE ||
+                (!rc && cohort_grammar_find(call->server->model, &form, &call->grammar, NULL) == 0);
+    if (!rc && ready) rc = submit_all(call);
     finish_work(call, rc);
 }
 
 void call_tokenised(struct pool_job *job) {
     struct call *call = (struct call *)job;
-    if (call->error.code || form_of(call).kind == COHORT_GRAMMAR_NONE) {
+    if (call->error.code || call->grammar || form_of(call).kind == COHORT_GRAMMAR_NONE) {
         call_submitted(call);
         return;
     }
