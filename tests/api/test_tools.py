@@ -312,21 +312,19 @@ def test_bad_functions(server):
 
 
 def test_a_neighbour_is_not_delayed_by_what_does_not_compile(server):
-    """Schemas that take all the time that one may have, beside a stream."""
+    """Schemas that take all the time that one may have wait for each other, and nobody else waits for them."""
     names = [f"p{i}" for i in range(60)]
     huge = {"type": "object", "properties": {n: {"type": "string", "pattern": "(a|b|c){1,200}"} for n in names}}
     answers = []
     threads = [threading.Thread(target=lambda i=i: answers.append(server.post(COMPLETIONS, {
-        "prompt": "a", "max_tokens": 1, "guided_json": {**huge, "title": str(i)}}).status_code)) for i in range(4)]
+        "prompt": "a", "max_tokens": 1, "guided_json": {**huge, "title": str(i)}}).status_code)) for i in range(8)]
     for thread in threads:
         thread.start()
-    begin = time.monotonic()
-    for i in range(5):
-        server.complete(f"Hello {i}", 4)
-    took = time.monotonic() - begin
+    server.complete("Hello", 2)
+    assert len(answers) < len(threads)
     for thread in threads:
         thread.join()
-    assert took < 5 and set(answers) <= {200, 400}
+    assert set(answers) <= {200, 400}
 
 
 # ---- histories ----
