@@ -18,6 +18,7 @@
 #include "api/params.h"
 #include "api/routes.h"
 #include "api/sampling.h"
+#include "api/thinking.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "server/fields.h"
@@ -60,6 +61,7 @@ static const struct known_field responses_fields[] = {
     {"moderation", FIELD_REFUSED, NULL},
     /* of the other endpoints, by the same names */
     {"stop", FIELD_READ, NULL},
+    {"thinking_token_budget", FIELD_READ, NULL},
     /* which have other names here, or one value */
     {"n", FIELD_REFUSED, "1"},
     {"max_tokens", FIELD_REFUSED, NULL},
@@ -156,9 +158,12 @@ static int read_chat(struct call *call, struct response *own, const json_t *body
     struct asked asked;
     int rc = responses_ask(body, 0, &asked, err);
     if (rc) return rc;
+    int64_t budget = -1;
     own->summarises = asked.summarises;
     rc = asked_call(&asked, &responses_names, call, err);
     asked_free(&asked);
+    if (!rc) rc = field_integer(body, "thinking_token_budget", -1, INT32_MAX, &budget, err);
+    if (!rc && budget >= 0) thinking_budget(call, budget, "thinking_token_budget");
     return rc;
 }
 
@@ -195,6 +200,8 @@ static int add_object(const struct call *call, const char *status, const char *f
     const struct response *own = call->own;
     const struct choice *choice = &call->choices[0];
     struct buf items = {0};
+    cohort_stats stats = choice->stats;
+    if (!choice->said.reasoned) stats.reasoning_tokens = 0;
     int ended = choice->finished && !failure, rc = ended ? responses_add_output(choice, &items) : 0;
     const struct response_view view = {
         .id = call->id,
@@ -205,7 +212,7 @@ static int add_object(const struct call *call, const char *status, const char *f
         .failure = failure,
         .cut = ended && choice->finish == COHORT_FINISH_LENGTH ? "max_output_tokens" : NULL,
         .output = items.data,
-        .stats = ended && choice->finish != COHORT_FINISH_CANCELLED ? &choice->stats : NULL,
+        .stats = ended && choice->finish != COHORT_FINISH_CANCELLED ? &stats : NULL,
     };
     if (!rc) rc = responses_object(out, &view);
     buf_free(&items);
