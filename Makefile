@@ -9,6 +9,7 @@
 #   make bench-cache     what prompts cost that were read before: again, after a restart, many at once
 #   make bench-start     start to first token, and peak memory with 16 rows of 4096 tokens
 #   make bench-streams   memory of an open stream that waits or runs, with 1,000 of them
+#   make bench-constrained   what free rows lose by constrained neighbours
 #   make check    static checks: formatting, file sizes, symbols, cppcheck
 #   make peer-check   tokenizer pairs, perplexity and speed beside llama.cpp, which must be built (not in CI)
 #   make eval-check   lm-evaluation-harness on a small local task: its scores equal those of cohort score (installs 800 MB; not in CI)
@@ -24,7 +25,7 @@ REQUESTS ?= 1000000
 MODELS ?= default
 BENCH_ARGS ?=
 
-.PHONY: run test build bench bench-programs bench-kernels bench-server bench-latency bench-cache bench-start bench-streams plot check peer-check eval-check install clean deps model venv simulate
+.PHONY: run test build bench bench-programs bench-kernels bench-server bench-latency bench-cache bench-start bench-streams bench-constrained plot check peer-check eval-check install clean deps model venv simulate
 
 build: deps
 	@cmake --preset release >build.log.tmp 2>&1 || { cat build.log.tmp; rm -f build.log.tmp; exit 1; }; rm -f build.log.tmp
@@ -76,6 +77,9 @@ bench-start: bench-programs
 
 bench-streams: bench-programs
 	@python3 bench/streams.py $(BENCH_ARGS)
+
+bench-constrained: bench-programs
+	@python3 bench/constrained.py $(BENCH_ARGS)
 
 plot:
 	@python3 bench/plot.py
