@@ -169,7 +169,7 @@ def test_at_once_as_alone(client):
     ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "nothing"}, "strict": True}}], "tool_choice": "required"}, "tools"),
     ({"tools": [{"type": "function"}]}, "tools"), ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools"),
     ({"tools": [*openai_tools("ping"), *openai_tools("ping")]}, "tools"), ({"tools": "all"}, "tools"), ({"response_format": {"type": "xml"}}, "response_format"),
-    ({"response_format": {"type": "json_schema"}}, "response_format"), ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, "response_format"),
+    ({"response_format": {"type": "json_schema"}}, "response_format"), ({"response_format": {"type": "json_schema", "json_schema": {"schema": 5}}}, "response_format"),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "no"}}}}, "response_format"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages"),
     ({"messages": [{"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{"}}]}]}, "messages")],
