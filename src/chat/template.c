@@ -249,14 +249,15 @@ static int stays(struct trial *trial, const char *const *messages, size_t n, con
 }
 
 static int is_steady(struct trial *trial, const struct chat_variant *v) {
-    static const char *const talk[] = {
-        "{\"role\":\"system\",\"content\":\"sss\"}",
-        "{\"role\":\"user\",\"content\":\"qqq\"}",
-        "{\"role\":\"assistant\",\"content\":\"aaa\",\"reasoning_content\":\"rrr\",\"reasoning\":\"rrr\",\"thinking\":"
-        "\"rrr\"}",
-        "{\"role\":\"user\",\"content\":\"ppp\"}",
-        "{\"role\":\"assistant\",\"content\":\"bbb\"}",
-        "{\"role\":\"user\",\"content\":\"ooo\"}"};
+#define THOUGHT                                                                                                        \
+    "{\"role\":\"assistant\",\"content\":\"aaa\",\"reasoning_content\":\"rrr\",\"reasoning\":\"rrr\",\"thinking\":"    \
+    "\"rrr\"}"
+    static const char *const talk[] = {"{\"role\":\"system\",\"content\":\"sss\"}",
+                                       "{\"role\":\"user\",\"content\":\"qqq\"}",
+                                       THOUGHT,
+                                       "{\"role\":\"user\",\"content\":\"ppp\"}",
+                                       "{\"role\":\"assistant\",\"content\":\"bbb\"}",
+                                       "{\"role\":\"user\",\"content\":\"ooo\"}"};
     const char *tools = v->can.tools ? TOOLS : NULL;
     return stays(trial, talk, 6, NULL) && stays(trial, talk + 1, 5, NULL) && (!tools || stays(trial, talk, 6, tools));
 }

@@ -101,7 +101,11 @@ static void mark_texts(struct tokenizer *t) {
     struct vocab *v = &t->vocab;
     for (size_t i = 0; i < sizeof(markers) / sizeof(markers[0]); i++) {
         int32_t id = find(t, markers[i].text);
-        if (id < 0 || (v->type[id] != TOKEN_CONTROL && v->type[id] != TOKEN_USER)) continue;
+        if (id < 0) continue;
+        /* some files call ends of turns plain text */
+        if (v->type[id] != TOKEN_CONTROL && v->type[id] != TOKEN_USER &&
+            !(markers[i].end && v->type[id] == TOKEN_NORMAL))
+            continue;
         v->type[id] = TOKEN_CONTROL;
         if (markers[i].end) t->flags[id] |= ID_END;
     }
