@@ -74,7 +74,9 @@ static int put_word(struct chat_loose *l, struct buf *out) {
     if (word_is(l, "True")) s = "true", n = 4;
     if (word_is(l, "False")) s = "false", n = 5;
     if (word_is(l, "None")) s = "null", n = 4;
+    if (!chat_walk_valid(s, n)) return -1; /* the word stays, and is no part of the value */
     int got = put(l, out, s, n);
+    if (got == -1) return -1;
     l->word_n = 0;
     return got == 0 && chat_walk_whole(&l->walk) ? 1 : got;
 }
@@ -189,8 +191,7 @@ enum chat_loose_result chat_loose_feed(struct chat_loose *l, const char *s, size
     enum chat_loose_result result = CHAT_LOOSE_MORE;
     while (i < n && result == CHAT_LOOSE_MORE) {
         char in = l->in;
-        size_t had = l->word_n;
-        if (!had) word = i;
+        if (!l->word_n) word = i;
         ptrdiff_t got = in ? in_string(l, s + i, n - i, last, out) : outside(l, s + i, n - i, last, out);
         if (got > 0) {
             i += (size_t)got;
@@ -199,12 +200,10 @@ enum chat_loose_result chat_loose_feed(struct chat_loose *l, const char *s, size
         if (got == -3) i += in == 'q' ? strlen(l->quote) : 1;
         if (!got) break;
         result = got == -1 ? CHAT_LOOSE_BAD : got == -2 ? CHAT_LOOSE_MEMORY : CHAT_LOOSE_DONE;
-        if (result == CHAT_LOOSE_BAD && had) i = word;
     }
     if (last && result == CHAT_LOOSE_MORE && l->word_n && !l->in && !l->walk.depth) {
         int e = put_word(l, out);
         result = e == 1 ? CHAT_LOOSE_DONE : e == -2 ? CHAT_LOOSE_MEMORY : CHAT_LOOSE_BAD;
-        if (result == CHAT_LOOSE_BAD) i = word;
     }
     /* A word that is not at its end is not taken: it may turn out to be none. */
     *used = l->word_n ? word : i;
