@@ -39,8 +39,8 @@ struct jinja_variable {
     const char *name;
     const char *json; /* its value */
     size_t len;
-    uint16_t mark;      /* of its strings' bytes; */
-    uint8_t by_element; /* or, for an array: element i has mark + i */
+    uint16_t mark;       /* of its strings' bytes; */
+    uint8_t by_element;  /* or, for an array: element i has mark + i */
     const char *trusted; /* with by_element: what the elements have under this key has mark 0: the caller has checked
                             that it is a word of the template's language, not anybody's text. NULL: nothing */
 };
