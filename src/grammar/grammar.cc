@@ -146,6 +146,15 @@ int32_t grammar_vocab_find(const struct grammar_vocab *v, const char *text, size
     return -1;
 }
 
+int32_t grammar_vocab_control(const struct grammar_vocab *v, uint32_t i) {
+    return i < v->controls.size() ? v->controls[i].second : -1;
+}
+
+int grammar_vocab_is_control(const struct grammar_vocab *v, int32_t id) {
+    const auto &texts = v->info.GetDecodedVocab();
+    return id >= 0 && (size_t)id < texts.size() && texts[(size_t)id].size() > 1 && texts[(size_t)id][0] == control_byte;
+}
+
 /* ---- Compiling ---- */
 
 struct grammar {

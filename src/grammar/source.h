@@ -15,6 +15,9 @@ extern "C" {
 struct grammar_vocab;
 /* The id of the token with this text: of a control token rather than of another one; -1: there is none. */
 int32_t grammar_vocab_find(const struct grammar_vocab *v, const char *text, size_t len);
+int32_t grammar_vocab_control(const struct grammar_vocab *v,
+                              uint32_t i); /* the ith control token; -1: there are no more */
+int grammar_vocab_is_control(const struct grammar_vocab *v, int32_t id);
 
 struct grammar_source {
     cohort_grammar_kind kind; /* of `text`: JSON_SCHEMA, EBNF or TAGS; JSON and REGEX have become one of them */

@@ -80,6 +80,35 @@ static int token_list(struct walk *w, json_t *list) {
     return 0;
 }
 
+static int is_among(json_t *list, int32_t id) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_integer_value(json_array_get(list, i)) == id) return 1;
+    return 0;
+}
+
+/* Free text holds no control token but those that lead somewhere: all others are excluded. */
+static int exclude_controls(struct walk *w, json_t *format, json_t *triggers) {
+    json_t *excluded = json_object_get(format, "exclude_tokens");
+    int32_t id;
+    int bad = 0;
+    if (!excluded) bad |= json_object_set_new(format, "exclude_tokens", excluded = json_array());
+    for (uint32_t i = 0; !bad && (id = grammar_vocab_control(w->v, i)) >= 0; i++)
+        if (!is_among(triggers, id)) bad |= json_array_append_new(excluded, json_integer(id));
+    return bad ? refuse(w, COHORT_E_MEMORY, "exclude_tokens", "no memory") : 0;
+}
+
+/* Any tokens are any text, then: which has no control tokens. */
+static int any_tokens(struct walk *w, json_t *format) {
+    json_t *excluded = json_object_get(format, "exclude_tokens");
+    for (size_t i = 0; i < json_array_size(excluded); i++)
+        if (!grammar_vocab_is_control(w->v, (int32_t)json_integer_value(json_array_get(excluded, i))))
+            return exclude_controls(w, format, NULL); /* tokens of text are left out: only a list of tokens says so */
+    json_object_clear(format);
+    return json_object_set_new(format, "type", json_string("any_text"))
+               ? refuse(w, COHORT_E_MEMORY, "any_tokens", "no memory")
+               : 0;
+}
+
 /* ---- What is inside ---- */
 
 static int inner_schema(struct walk *w, json_t *format, const char *type) {
@@ -128,15 +157,22 @@ static int walk_list(struct walk *w, json_t *list) {
 }
 
 /* Pairs of what leads to a format, and the format. */
-static int walk_rules(struct walk *w, json_t *rules, int tokens) {
-    int rc = 0;
+static int walk_rules(struct walk *w, json_t *format, int tokens) {
+    json_t *rules = json_object_get(format, "rules"), *triggers = json_array();
+    int rc = triggers ? 0 : refuse(w, COHORT_E_MEMORY, "rules", "no memory");
     for (size_t i = 0; !rc && i < json_array_size(rules); i++) {
         json_t *pair = json_array_get(rules, i), *id = NULL;
-        if (json_array_size(pair) != 2) return refuse(w, COHORT_E_ARGUMENT, "rules", "each is a pair");
-        if (tokens) rc = token_id(w, json_array_get(pair, 0), &id);
+        if (json_array_size(pair) != 2)
+            rc = refuse(w, COHORT_E_ARGUMENT, "rules", "each is a pair");
+        else if (tokens)
+            rc = token_id(w, json_array_get(pair, 0), &id);
         if (id && json_array_set_new(pair, 0, id)) rc = refuse(w, COHORT_E_MEMORY, "rules", "no memory");
+        if (!rc && tokens && json_array_append(triggers, json_array_get(pair, 0)))
+            rc = refuse(w, COHORT_E_MEMORY, "rules", "no memory");
         if (!rc) rc = walk_format(w, json_array_get(pair, 1));
     }
+    if (!rc && tokens) rc = exclude_controls(w, format, triggers);
+    json_decref(triggers);
     return rc;
 }
 
@@ -150,9 +186,12 @@ static int walk_fields(struct walk *w, json_t *format, const char *type) {
     if (!strcmp(type, "token")) return token_field(w, format);
     int rc = token_list(w, json_object_get(format, "exclude_tokens"));
     if (!rc) rc = token_list(w, json_object_get(format, "trigger_tokens"));
+    if (!rc && !strcmp(type, "any_tokens")) return any_tokens(w, format);
+    if (!rc && !strcmp(type, "token_triggered_tags"))
+        rc = exclude_controls(w, format, json_object_get(format, "trigger_tokens"));
     if (!rc) rc = walk_list(w, json_object_get(format, "elements"));
     if (!rc) rc = walk_list(w, json_object_get(format, "tags"));
-    if (!rc) rc = walk_rules(w, json_object_get(format, "rules"), !strcmp(type, "token_dispatch"));
+    if (!rc) rc = walk_rules(w, format, !strcmp(type, "token_dispatch"));
     if (!rc && json_object_get(format, "content")) rc = walk_format(w, json_object_get(format, "content"));
     if (!rc) rc = walk_side(w, json_object_get(format, "begin"));
     if (!rc) rc = walk_side(w, json_object_get(format, "end"));

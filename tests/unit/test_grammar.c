@@ -185,6 +185,31 @@ static void tags_name_control_tokens(void **state) {
     grammar_free(g);
 }
 
+static void free_tokens_are_text(void **state) {
+    static const char *const texts[] = {
+        "{\"type\":\"structural_tag\",\"format\":{\"type\":\"token_triggered_tags\",\"trigger_tokens\":[\"<call>\"],"
+        "\"tags\":[{\"begin\":{"
+        "\"token\":\"<call>\"},\"content\":{\"type\":\"const_string\",\"value\":\"ab\"},\"end\":{\"token\":\"</"
+        "call>\"}}]}}",
+        "{\"type\":\"structural_tag\",\"format\":{\"type\":\"tag\",\"begin\":\"\",\"content\":{\"type\":\"any_tokens\"}"
+        ",\"end\":{\"token\":\"<call>\"}}}",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct grammar *g = made(COHORT_GRAMMAR_TAGS, texts[i], 0);
+        struct grammar_state *s;
+        assert_int_equal(grammar_state_make(g, &s), 0);
+        assert_int_equal(grammar_state_accept(s, 'x'), 0);
+        assert_int_equal(rig_allows(s, 'x'), 1);
+        assert_int_equal(rig_allows(s, RIG_CALL), 1);
+        assert_int_equal(rig_allows(s, RIG_CALL_END), 0);
+        assert_int_equal(rig_allows(s, RIG_THINK), 0);
+        assert_int_equal(grammar_state_accept(s, RIG_CALL), 0);
+        assert_int_equal(rig_allows(s, 'x'), 0);
+        grammar_state_free(s);
+        grammar_free(g);
+    }
+}
+
 /* ---- Refusals ---- */
 
 static void what_would_not_hold_is_refused(void **state) {
@@ -325,6 +350,7 @@ int main(void) {
         cmocka_unit_test(forced_text_is_what_must_come),
         cmocka_unit_test(text_is_never_a_control_token),
         cmocka_unit_test(tags_name_control_tokens),
+        cmocka_unit_test(free_tokens_are_text),
         cmocka_unit_test(what_would_not_hold_is_refused),
         cmocka_unit_test(schemas_hold_exactly),
         cmocka_unit_test(a_length_is_exact_to_the_last),
