@@ -60,6 +60,7 @@ struct response {
     int summarises;        /* reasoning is told as its summary, too */
     cohort_part_type open; /* the item that is open: TEXT, REASONING or CALL; 0: none */
     uint32_t item, items;  /* its index; begun */
+    cohort_part_type last; /* the last part that came; 0: none */
     struct buf begins;     /* size_t: where the log-probabilities of each item begin in the choice's */
     struct buf waiting;    /* those of tokens whose text is not certain yet */
 };

@@ -269,15 +269,20 @@ static int add_part(struct choice *choice, const cohort_part *part, struct buf *
 }
 
 /* A token's log-probabilities are told with the text that became certain with it, or behind it; those of tokens that
- * made no text are not. */
+ * made no text are not: what is held back behind reasoning or a call is their end. */
 static int take_logprob(struct choice *choice, const cohort_event *event) {
     struct response *own = choice->call->own;
     const struct parts *parts = &choice->call->parts;
+    cohort_part_type before = own->last;
+    int text = parts->n == 0, rc = 0;
+    for (size_t i = 0; i < parts->n; i++) {
+        text |= parts->list[i].type == COHORT_PART_TEXT;
+        own->last = parts->list[i].type;
+    }
+    if (parts->n && before && before != COHORT_PART_TEXT) buf_clear(&own->waiting);
     if (event->type != COHORT_EVENT_TOKEN || choice->call->params.logprobs < 0) return 0;
-    int rc = own->waiting.len ? buf_adds(&own->waiting, ",") : 0;
+    if (own->waiting.len) rc = buf_adds(&own->waiting, ",");
     if (!rc) rc = openai_add_logprob(choice->call, event, event->top_n, &own->waiting);
-    int text = parts->n == 0;
-    for (size_t i = 0; i < parts->n; i++) text |= parts->list[i].type == COHORT_PART_TEXT;
     if (!text) buf_clear(&own->waiting);
     return rc;
 }
