@@ -5,15 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/real.h"
 #include "cohort/cohort.h"
 
 static int add_real(struct buf *out, double value) {
-    char text[40];
-    int digits = 14;
-    do snprintf(text, sizeof text, "%.*g", ++digits, value);
-    while (digits < 17 && strtod(text, NULL) != value);
-    int rc = buf_adds(out, text);
-    return rc || strpbrk(text, ".e") ? rc : buf_adds(out, ".0");
+    char text[REAL_TEXT_MAX];
+    real_text(text, value);
+    return buf_adds(out, text);
 }
 
 static int add_string(struct buf *out, const json_t *value) {

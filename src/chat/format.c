@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/real.h"
 #include "chat/notation.h"
 
 void chat_format_ref(const struct chat_format *f) {
@@ -384,7 +385,7 @@ int chat_format_explain(const struct chat_format *f, const char *tools_json, siz
     int e = buf_adds(&b, "You can call functions. They are described here, one in each line, with JSON schemas of "
                          "their parameters:\n<tools>\n");
     for (size_t i = 0; !e && i < json_array_size(tools); i++) {
-        char *line = json_dumps(json_object_get(json_array_get(tools, i), "function"), 0);
+        char *line = real_shorten_json(json_dumps(json_object_get(json_array_get(tools, i), "function"), 0));
         e = line ? buf_addf(&b, "%s\n", line) : COHORT_E_MEMORY;
         free(line);
     }

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/real.h"
 #include "base/utf8.h"
 #include "grammar/gbnf.h"
 #include "grammar/grammar.h"
@@ -60,7 +61,7 @@ static int read_json(const cohort_grammar_source *source, json_t **out, cohort_e
 
 /* jansson's memory becomes ours. */
 static int take_json(json_t *json, struct grammar_source *out, cohort_error *err) {
-    char *text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *text = real_shorten_json(json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY));
     size_t n = text ? strlen(text) : 0;
     out->owned = text ? mem_alloc(n + 1, 1) : NULL;
     if (out->owned) memcpy(out->owned, text, n + 1);

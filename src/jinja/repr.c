@@ -4,39 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/real.h"
 #include "jinja/tree.h"
 
-/* The shortest digits that read back as the same double, as Python writes them. */
+/* As Python writes them. */
 void put_float(struct maker *m, double f, uint16_t mark) {
-    char digits[40], text[64];
-    if (isnan(f) || isinf(f)) {
-        maker_text(m, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf", mark);
-        return;
-    }
-    int precision = fabs(f) < 1e-300 ? 0 : 14;
-    do snprintf(digits, sizeof(digits), "%.*e", precision++, f);
-    while (precision < 17 && strtod(digits, NULL) != f);
-    char *e = strchr(digits, 'e');
-    int exponent = atoi(e + 1);
-    if (exponent >= -4 && exponent < 16) {
-        int places = (int)(e - digits) - (digits[0] == '-') - 2; /* behind the point in scientific writing */
-        if (places < 0) places = 0;
-        places -= exponent;
-        snprintf(text, sizeof(text), "%.*f", places < 0 ? 0 : places, f);
-        char *point = strchr(text, '.');
-        size_t n = strlen(text);
-        if (point)
-            while (text[n - 1] == '0' && text + n - 2 > point) n--;
-        maker_add(m, text, n, mark);
-        if (!point) maker_text(m, ".0", mark);
-        return;
-    }
-    char *end = e;
-    if (strchr(digits, '.'))
-        while (end[-1] == '0') end--;
-    if (end[-1] == '.') end--;
-    maker_add(m, digits, (size_t)(end - digits), mark);
-    snprintf(text, sizeof(text), "e%c%02d", exponent < 0 ? '-' : '+', abs(exponent));
+    char text[REAL_TEXT_MAX];
+    if (isfinite(f))
+        real_text(text, f);
+    else
+        snprintf(text, sizeof(text), "%s", isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
     maker_text(m, text, mark);
 }
 

@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/meta.h"
+#include "base/real.h"
 #include "base/rng.h"
 #include "base/utf8.h"
 
@@ -423,6 +424,33 @@ static void meta_bad_values(void **state) {
     assert_true(u64 == 77 && u32 == 77 && f32 == 77 && flag == 77 && text.len == 3);
 }
 
+static void reals_are_as_short_as_they_can_be(void **state) {
+    static const struct {
+        double value;
+        const char *text;
+    } cases[] = {{0.1, "0.1"},
+                 {0.0, "0.0"},
+                 {-0.0, "-0.0"},
+                 {1.0, "1.0"},
+                 {100000.0, "100000.0"},
+                 {1e15, "1000000000000000.0"},
+                 {1e16, "1e+16"},
+                 {1.5e-7, "1.5e-07"},
+                 {0.0001, "0.0001"},
+                 {-123.456, "-123.456"},
+                 {0.1 + 0.2, "0.30000000000000004"},
+                 {5e-324, "5e-324"},
+                 {1.7976931348623157e308, "1.7976931348623157e+308"}};
+    char text[REAL_TEXT_MAX];
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        real_text(text, cases[i].value);
+        assert_string_equal(text, cases[i].text);
+    }
+    char json[] = "{\"0.10000000000000001\\\"\": [0.10000000000000001, 17, -0.69999999999999996,1e2,\"\\\\\", 2.5]}";
+    assert_string_equal(real_shorten_json(json), "{\"0.10000000000000001\\\"\": [0.1, 17, -0.7,1e2,\"\\\\\", 2.5]}");
+    assert_null(real_shorten_json(NULL));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(utf8_boundaries),
@@ -437,6 +465,7 @@ int main(void) {
         cmocka_unit_test(buf_grows_and_stays_terminated),
         cmocka_unit_test(buf_limits),
         cmocka_unit_test(buf_json),
+        cmocka_unit_test(reals_are_as_short_as_they_can_be),
         cmocka_unit_test(rng_known_answers),
         cmocka_unit_test(rng_draws_differ_and_spread),
         cmocka_unit_test(dtype_table),
