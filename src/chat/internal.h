@@ -13,6 +13,7 @@ enum {
     CHAT_MESSAGES_MAX = 4096,
     CHAT_JSON_DEPTH_MAX = 64,
     CHAT_VARIABLES_MAX = 64,
+    CHAT_SHORT_ID = 9,       /* as Mistral's templates demand */
     CHAT_MARK_OTHER = 0xffff /* of what tools and variables bring; element i of the messages has i + 1 */
 };
 
@@ -24,6 +25,7 @@ struct chat_variant {
     struct chat_abilities can;
     uint8_t writes_calls;    /* an assistant's "tool_calls" come out */
     uint8_t null_content;    /* and beside them a content must be null, not empty */
+    uint8_t short_ids;       /* calls must have ids of CHAT_SHORT_ID letters and digits */
     uint8_t steady;          /* what is written of a message stays when more follow */
     uint8_t knows_developer; /* has a role of this name */
     const char *reasoning;   /* the name under which it looks for an assistant's reasoning */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/real.h"
 #include "chat/internal.h"
 #include "chat/notation.h"
 
@@ -152,10 +153,24 @@ static int check_arguments(struct preparing *w, size_t i, size_t k, json_t *func
         return refuse(w, COHORT_E_ARGUMENT, i, key, "not the text of a JSON object, nor an object");
     if (!arguments && json_object_set_new(function, "arguments", json_object())) return no_memory(w->err);
     if (w->v->can.object_arguments) return 0;
-    char *text = json_dumps(json_object_get(function, "arguments"), 0);
+    char *text = real_shorten_json(json_dumps(json_object_get(function, "arguments"), 0));
     int code = !text || json_object_set_new(function, "arguments", json_string(text));
     free(text); /* jansson's */
     return code ? no_memory(w->err) : 0;
+}
+
+/* Ids of calls as the template wants them: of the same id always the same, so that results still name their calls. */
+static int fit_id(const struct preparing *w, json_t *object, const char *key) {
+    static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    const char *id = json_string_value(json_object_get(object, key));
+    size_t n = json_string_length(json_object_get(object, key));
+    char fitted[CHAT_SHORT_ID + 1] = {0};
+    if (!w->v->short_ids || !id || (n == CHAT_SHORT_ID && strspn(id, letters) == n)) return 0;
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    for (size_t i = 0; i < n; i++) hash = (hash ^ (unsigned char)id[i]) * UINT64_C(1099511628211);
+    for (size_t i = 0; i < CHAT_SHORT_ID; i++, hash /= sizeof(letters) - 1)
+        fitted[i] = letters[hash % (sizeof(letters) - 1)];
+    return json_object_set_new(object, key, json_string(fitted)) ? no_memory(w->err) : 0;
 }
 
 static int check_calls(struct preparing *w, size_t i, json_t *message) {
@@ -177,6 +192,7 @@ static int check_calls(struct preparing *w, size_t i, json_t *message) {
         if (!type && json_object_set_new(call, "type", json_string("function"))) return no_memory(w->err);
         if (id && !json_is_string(id)) return refuse(w, COHORT_E_ARGUMENT, i, key, "an id that is not a string");
         int code = check_arguments(w, i, k, function);
+        if (!code) code = fit_id(w, call, "id");
         if (code) return code;
     }
     return 0;
@@ -196,6 +212,8 @@ static int check_strings(struct preparing *w, size_t i, json_t *message) {
         const json_t *value = json_object_get(message, names[k]);
         if (value && !json_is_string(value)) return refuse(w, COHORT_E_ARGUMENT, i, names[k], "not a string");
     }
+    int code = fit_id(w, message, "tool_call_id");
+    if (code) return code;
     json_t *reasoning = json_object_get(message, "reasoning_content");
     if (!reasoning || strcmp(w->v->reasoning, "reasoning_content") == 0) return 0;
     if (json_object_set(message, w->v->reasoning, reasoning)) return no_memory(w->err);
@@ -300,7 +318,7 @@ static int check_tools(struct preparing *w, json_t **out) {
 static int write_call(const struct chat_calls *c, const json_t *call, struct buf *out) {
     const json_t *function = json_object_get(call, "function"), *name = json_object_get(function, "name"),
                  *arguments = json_object_get(function, "arguments");
-    char *text = json_is_string(arguments) ? NULL : json_dumps(arguments, 0);
+    char *text = json_is_string(arguments) ? NULL : real_shorten_json(json_dumps(arguments, 0));
     int code = json_is_string(arguments) || text ? 0 : COHORT_E_MEMORY, named = c->shape == CHAT_SHAPE_NAMED;
     if (!code) code = buf_adds(out, c->call);
     if (!code && !named) code = buf_addf(out, "{\"%s\": ", c->name_key);

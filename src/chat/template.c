@@ -128,15 +128,32 @@ static int mentions(const struct chat_variant *v, const char *what) {
     return memmem(v->text, v->len, what, strlen(what)) != NULL;
 }
 
+/* An id that every template takes, and one like those that we give. */
+#define SHORT_ID "call12345"
+#define LONG_ID  "call_0123456789abcdef"
 #define CALLER(content, arguments)                                                                                     \
     "[{\"role\":\"user\",\"content\":\"qqq\"},{\"role\":\"assistant\",\"content\":" content                            \
-    ",\"tool_calls\":[{\"id\":\"call12345\",\"type\":\"function\",\"function\":{\"name\":\"find_it\",\"arguments\":"   \
+    ",\"tool_calls\":[{\"id\":\"" SHORT_ID                                                                             \
+    "\",\"type\":\"function\",\"function\":{\"name\":\"find_it\",\"arguments\":"                                       \
     "" arguments "}}]}"
 #define TOOLS                                                                                                          \
     "[{\"type\":\"function\",\"function\":{\"name\":\"find_it\",\"description\":\"\",\"parameters\":{\"type\":"        \
     "\"object\",\"properties\":{\"key\":{\"type\":\"string\",\"description\":\"\"}},\"required\":[\"key\"]}}}]"
 #define OBJECT "{\"key\":\"vvv\"}"
 #define STRING "\"{\\\"key\\\": \\\"vvv\\\"}\""
+
+/* Whether a chat that can be written cannot be with an id of another length. */
+static int wants_short_ids(struct trial *trial, const char *chat, const char *tools) {
+    struct buf longer = {0};
+    struct jinja_text text = {0};
+    const char *id = strstr(chat, SHORT_ID);
+    int code = buf_add(&longer, chat, (size_t)(id - chat));
+    if (!code) code = buf_addf(&longer, "%s%s", LONG_ID, id + strlen(SHORT_ID));
+    int refused = !code && try_write(trial, longer.data, tools, &text) == COHORT_E_ARGUMENT;
+    buf_free(&longer);
+    jinja_text_free(&text);
+    return refused;
+}
 
 /* Beside calls a content is null, as the makers of models have it, where the template takes that, or else empty. */
 static void find_calls(struct trial *trial, struct chat_variant *v) {
@@ -153,6 +170,8 @@ static void find_calls(struct trial *trial, struct chat_variant *v) {
         }
         v->null_content = (uint8_t)(v->writes_calls && null);
         jinja_text_free(&text);
+        if (v->writes_calls)
+            v->short_ids = (uint8_t)wants_short_ids(trial, chats[null][v->can.object_arguments], tools);
     }
 }
 
@@ -211,10 +230,10 @@ static int learn_system(struct trial *trial, struct chat_variant *v) {
 
 static int learn_closes(struct trial *trial, struct chat_variant *v) {
     static const char *const tool[2][2] = {
-        {CALLER("\"\"", STRING) ",{\"role\":\"tool\",\"tool_call_id\":\"call12345\",\"content\":\"ttt\"}]",
-         CALLER("\"\"", OBJECT) ",{\"role\":\"tool\",\"tool_call_id\":\"call12345\",\"content\":\"ttt\"}]"},
-        {CALLER("null", STRING) ",{\"role\":\"tool\",\"tool_call_id\":\"call12345\",\"content\":\"ttt\"}]",
-         CALLER("null", OBJECT) ",{\"role\":\"tool\",\"tool_call_id\":\"call12345\",\"content\":\"ttt\"}]"}};
+        {CALLER("\"\"", STRING) ",{\"role\":\"tool\",\"tool_call_id\":\"" SHORT_ID "\",\"content\":\"ttt\"}]",
+         CALLER("\"\"", OBJECT) ",{\"role\":\"tool\",\"tool_call_id\":\"" SHORT_ID "\",\"content\":\"ttt\"}]"},
+        {CALLER("null", STRING) ",{\"role\":\"tool\",\"tool_call_id\":\"" SHORT_ID "\",\"content\":\"ttt\"}]",
+         CALLER("null", OBJECT) ",{\"role\":\"tool\",\"tool_call_id\":\"" SHORT_ID "\",\"content\":\"ttt\"}]"}};
     int code = learn_close(trial, v, COHORT_ROLE_USER, "[{\"role\":\"user\",\"content\":\"qqq\"}]", 0, NULL);
     if (!code)
         code = learn_close(trial, v, COHORT_ROLE_ASSISTANT,

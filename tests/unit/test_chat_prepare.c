@@ -113,6 +113,25 @@ static void tools_are_shown_as_templates_expect_them(void **state) {
                         "U<tool_call>\n{\"name\": \"find\", \"arguments\": {\"x\": 1}}\n</tool_call>");
 }
 
+/* Mistral's templates refuse ids of another form than their own; results still name their calls. */
+static void ids_fit_the_template(void **state) {
+    static const char shows[] = "{% if tools %}{{ tools | tojson }}{% endif %}" EACH(
+        "{{ m.content }}{% for c in m.tool_calls or [] %}{% if c.id | length != 9 %}{{ raise_exception('id') }}{% "
+        "endif %}{\"name\": \"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}#{{ c.id "
+        "}}#{% endfor %}{% if m.role == 'tool' %}#{{ m.tool_call_id }}#{% endif %}");
+    cohort_chat chat = chat_of(
+        "[{\"role\":\"user\",\"content\":\"U\"}," CALL("\"{}\"") ",{\"role\":\"tool\","
+                                                                 "\"tool_call_id\":\"abc\",\"content\":\"R\"}]");
+    const char *text = text_by(shows, &chat), *call = strchr(text, '#'), *result = strrchr(text, '#') - 10;
+    assert_non_null(call);
+    assert_memory_equal(call, result, 11);
+    assert_int_equal(strspn(call + 1, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"), 9);
+    chat = chat_of(
+        "[{\"role\":\"user\",\"content\":\"U\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":["
+        "{\"id\":\"aB3456789\",\"type\":\"function\",\"function\":{\"name\":\"find\",\"arguments\":\"{}\"}}]}]");
+    assert_non_null(strstr(text_by(shows, &chat), "#aB3456789#"));
+}
+
 static void a_template_without_tools_is_helped(void **state) {
     const char *chatml = chat_builtin_named("chatml", 6)->text;
     cohort_chat chat = chat_of("[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"U\"}," CALL(
@@ -355,6 +374,7 @@ int main(void) {
         cmocka_unit_test(roles_and_contents_fit_the_template),
         cmocka_unit_test(null_keys_are_no_keys),
         cmocka_unit_test(tools_are_shown_as_templates_expect_them),
+        cmocka_unit_test(ids_fit_the_template),
         cmocka_unit_test(a_template_without_tools_is_helped),
         cmocka_unit_test(errors_name_what_is_wrong),
         cmocka_unit_test(variables_reach_the_template),
