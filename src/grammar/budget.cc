@@ -67,6 +67,14 @@ void *allocate(size_t size, size_t alignment) {
     return memory;
 }
 
+void *allocate_or_null(size_t size, size_t alignment) noexcept {
+    try {
+        return allocate(size, alignment);
+    } catch (const std::bad_alloc &) {
+        return nullptr;
+    }
+}
+
 void release(void *memory) {
     if (open_budget && memory) open_budget->held -= static_cast<int64_t>(malloc_usable_size(memory));
     free(memory);
@@ -105,6 +113,14 @@ void *operator new(size_t size) { return allocate(size, 0); }
 void *operator new[](size_t size) { return allocate(size, 0); }
 void *operator new(size_t size, std::align_val_t alignment) { return allocate(size, static_cast<size_t>(alignment)); }
 void *operator new[](size_t size, std::align_val_t alignment) { return allocate(size, static_cast<size_t>(alignment)); }
+void *operator new(size_t size, const std::nothrow_t &) noexcept { return allocate_or_null(size, 0); }
+void *operator new[](size_t size, const std::nothrow_t &) noexcept { return allocate_or_null(size, 0); }
+void *operator new(size_t size, std::align_val_t alignment, const std::nothrow_t &) noexcept {
+    return allocate_or_null(size, static_cast<size_t>(alignment));
+}
+void *operator new[](size_t size, std::align_val_t alignment, const std::nothrow_t &) noexcept {
+    return allocate_or_null(size, static_cast<size_t>(alignment));
+}
 void operator delete(void *memory) noexcept { release(memory); }
 void operator delete[](void *memory) noexcept { release(memory); }
 void operator delete(void *memory, size_t) noexcept { release(memory); }
@@ -113,3 +129,7 @@ void operator delete(void *memory, std::align_val_t) noexcept { release(memory);
 void operator delete[](void *memory, std::align_val_t) noexcept { release(memory); }
 void operator delete(void *memory, size_t, std::align_val_t) noexcept { release(memory); }
 void operator delete[](void *memory, size_t, std::align_val_t) noexcept { release(memory); }
+void operator delete(void *memory, const std::nothrow_t &) noexcept { release(memory); }
+void operator delete[](void *memory, const std::nothrow_t &) noexcept { release(memory); }
+void operator delete(void *memory, std::align_val_t, const std::nothrow_t &) noexcept { release(memory); }
+void operator delete[](void *memory, std::align_val_t, const std::nothrow_t &) noexcept { release(memory); }
