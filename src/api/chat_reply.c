@@ -28,7 +28,11 @@ static int take_logprob(struct choice *choice, const cohort_event *event) {
     const struct parts *parts = &choice->call->parts;
     struct buf entry = {0}, *waiting = &choice->tokens;
     int rc = 0, ends = event->type == COHORT_EVENT_FINISH;
+    struct openai_choice *own = openai_choice_of(choice);
     if (openai_of(choice->call)->logprobs < 0) return 0;
+    /* what was held back behind reasoning or a call was its end */
+    if (parts->n && own->last && own->last != COHORT_PART_TEXT) buf_clear(waiting);
+    if (parts->n) own->last = parts->list[parts->n - 1].type;
     if (!ends) rc = openai_add_logprob(choice->call, event, (uint32_t)openai_of(choice->call)->logprobs, &entry);
     if (!rc && !ends) rc = add_entry(choice->reader ? waiting : &choice->logprobs, &entry);
     buf_free(&entry);

@@ -15,7 +15,8 @@ struct openai_choice {
     size_t echo_at;    /* bytes of the echoed text whose tokens have their columns */
     double logprobs;   /* sum over the tokens of the answer */
     uint32_t tokens;
-    int begun; /* the echo stands in its text */
+    cohort_part_type last; /* of what has been told of a chat's answer; 0: nothing yet */
+    int begun;             /* the echo stands in its text */
 };
 
 /* call->own of both endpoints. */
