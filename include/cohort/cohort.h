@@ -243,6 +243,8 @@ typedef struct cohort_prompt_info { /* all of it lives as long as the prompt */
     int reasons;                  /* 1: the answer begins within reasoning, or may begin with it */
     const int32_t *reasoning_end; /* the ids that close reasoning: for the request's budget; NULL: it has none */
     size_t reasoning_end_n;
+    const int32_t *reasoning_begin; /* and those that open it; NULL: the prompt has opened it */
+    size_t reasoning_begin_n;
     const char *format; /* name of the description that answers are read by; "": plain text */
 } cohort_prompt_info;
 /* Renders with the model's template: its markers mean tokens; what messages, tools and variables bring is plain text,
@@ -456,9 +458,12 @@ typedef struct cohort_request {
     /* What the answer must follow; taken hold of by the request. Where it leaves only one text, that comes without
      * being drawn; when it is at its end the row ends with STOP. */
     const cohort_grammar *grammar;
-    /* Reasoning: if these ids have not come among the first `reasoning_budget` tokens, they come there. */
+    /* Reasoning: if these ids have not come among the first `reasoning_budget` tokens, they come there: once it is
+     * open. */
     const int32_t *reasoning_end; /* copied; at most COHORT_STOP_IDS_MAX; NULL: no budget */
     size_t reasoning_end_n;
+    const int32_t *reasoning_begin; /* copied, as many: it opens behind these; NULL: it is open from the beginning */
+    size_t reasoning_begin_n;
     uint32_t reasoning_budget;
     int show_special; /* 1: the text of control tokens is part of the answer's text */
     int ignore_eos;
@@ -543,9 +548,9 @@ typedef enum cohort_finish {
 typedef struct cohort_stats {
     uint32_t prompt_tokens;
     uint32_t cached_tokens;
-    uint32_t generated_tokens;                                /* the end token counts */
-    uint32_t forced_tokens;                                   /* of these: filled in, not drawn */
-    uint32_t reasoning_tokens;                                /* up to reasoning_end, if the request has it */
+    uint32_t generated_tokens; /* the end token counts */
+    uint32_t forced_tokens;    /* of these: filled in, not drawn */
+    uint32_t reasoning_tokens; /* of reasoning_begin .. reasoning_end, if the request has them */
     uint64_t queue_us, prefill_us, decode_us, first_token_us; /* first_token_us: since submit */
     uint64_t seed;                                            /* the one used */
     uint32_t preemptions;                                     /* times that its state was given up and read again */

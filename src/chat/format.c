@@ -351,6 +351,10 @@ int chat_format_reasons(const struct chat_format *f, const struct chat_wants *w)
     return chat_format_begins(f, w) != CHAT_BEGINS_TEXT;
 }
 
+const char *chat_format_reasoning_begin(const struct chat_format *f, const struct chat_wants *w) {
+    return chat_format_begins(f, w) == CHAT_BEGINS_MAYBE ? f->reasoning.open : "";
+}
+
 int chat_format_reads(const struct chat_format *f, const struct chat_wants *w) {
     int calls = w->chat->tools && w->chat->tool_choice != COHORT_TOOLS_NONE;
     return calls || f->reasoning.open || f->calls.skip[0];

@@ -54,6 +54,8 @@ int chat_constrain(const struct chat_format *f, const struct chat_wants *w, coho
                    cohort_error *err);
 /* The text that closes reasoning; "" if there is none. */
 const char *chat_format_reasoning_end(const struct chat_format *f);
+/* And that which opens it, if the answer has to; "" where reasoning is open at the end of the prompt. */
+const char *chat_format_reasoning_begin(const struct chat_format *f, const struct chat_wants *w);
 /* 1: reasoning is open at the end of the prompt, or may come first in the answer. */
 int chat_format_reasons(const struct chat_format *f, const struct chat_wants *w);
 

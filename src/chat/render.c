@@ -251,14 +251,12 @@ struct chat_wants chat_prompt_wants(const struct chat_prompt *p) {
 }
 
 /* Markers are the template's own, so their text means tokens. */
-static int reasoning_end(const struct rendering *r, struct chat_prompt *out) {
-    const char *text = chat_format_reasoning_end(out->format);
+static int marker_ids(const struct rendering *r, const char *text, int32_t **ids, size_t *ids_n) {
     size_t n = strlen(text);
     uint16_t *marks = mem_zalloc(n, sizeof(*marks));
     if (!marks) return no_memory(r->err);
     struct tokenizer_marked in = {.text = text, .marks = marks, .len = n, .within = 1};
-    int code =
-        n ? tokenizer_encode_marked(r->t->tokenizer, &in, &out->reasoning_end, &out->reasoning_end_n, r->err) : 0;
+    int code = n ? tokenizer_encode_marked(r->t->tokenizer, &in, ids, ids_n, r->err) : 0;
     mem_free(marks);
     return code;
 }
@@ -273,7 +271,11 @@ static int describe_answer(struct rendering *r, struct chat_prompt *out) {
     now.chat = r->chat;
     out->reasons = (uint8_t)chat_format_reasons(can->format, &wants);
     out->reads = (uint8_t)chat_format_reads(can->format, &wants);
-    if (out->reasons) code = reasoning_end(r, out);
+    if (out->reasons)
+        code = marker_ids(r, chat_format_reasoning_end(out->format), &out->reasoning_end, &out->reasoning_end_n);
+    if (out->reasons && !code)
+        code = marker_ids(r, chat_format_reasoning_begin(out->format, &wants), &out->reasoning_begin,
+                          &out->reasoning_begin_n);
     return code ? code : chat_constrain(can->format, &now, &out->grammar, r->err);
 }
 
@@ -324,6 +326,7 @@ void chat_prompt_clear(struct chat_prompt *p) {
     mem_free(p->turns);
     mem_free(p->text);
     mem_free(p->reasoning_end);
+    mem_free(p->reasoning_begin);
     chat_format_unref(p->format);
     memset(p, 0, sizeof(*p));
 }

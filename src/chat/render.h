@@ -16,8 +16,8 @@ struct chat_prompt {
     cohort_chat chat;                 /* what the answer's reader and grammar need of it: tools and choices, copied */
     const struct chat_format *format; /* counted */
     cohort_grammar_source grammar;
-    int32_t *reasoning_end;
-    size_t reasoning_end_n;
+    int32_t *reasoning_end, *reasoning_begin;
+    size_t reasoning_end_n, reasoning_begin_n;
     uint8_t reads, reasons;
 };
 

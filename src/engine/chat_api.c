@@ -115,6 +115,8 @@ void cohort_prompt_get(const cohort_prompt *p, cohort_prompt_info *out) {
                                 .reasons = r->reasons,
                                 .reasoning_end = r->reasoning_end_n ? r->reasoning_end : NULL,
                                 .reasoning_end_n = r->reasoning_end_n,
+                                .reasoning_begin = r->reasoning_begin_n ? r->reasoning_begin : NULL,
+                                .reasoning_begin_n = r->reasoning_begin_n,
                                 .format = r->reads ? chat_format_name(r->format) : ""};
 }
 

@@ -17,7 +17,7 @@ enum mask_state { MASK_WANTED, MASK_MAKING, MASK_READY };
 struct constraint {
     struct constraint_request request;
     struct grammar_state *state; /* NULL: no grammar */
-    struct id_match reasoning;
+    struct reasoning_watch reasoning;
     uint32_t taken;           /* tokens of the answer that are accepted, the run's too */
     uint32_t run_from, run_n; /* the run: tokens [run_from, run_from + run_n) of the answer */
     int32_t run[CONSTRAINT_RUN_MAX];
@@ -40,6 +40,15 @@ void id_match_take(struct id_match *m, int32_t token) {
     while (length > 0 && !ends_with(m, length, token)) length--;
     m->have = length;
     m->found = length == m->n;
+}
+
+uint32_t reasoning_take(struct reasoning_watch *w, int32_t token) {
+    uint32_t open = (uint32_t)reasoning_is_open(w);
+    if (open)
+        id_match_take(&w->end, token);
+    else if (w->begin.n > 0 && !w->begin.found)
+        id_match_take(&w->begin, token);
+    return open ? 1 : reasoning_is_open(w) ? w->begin.n : 0;
 }
 
 /* ---- Masks ---- */
@@ -83,14 +92,12 @@ static int allows_ends_only(const struct constraint *c) {
 }
 
 /* ---- Runs ---- */
-static int reasons(const struct constraint *c) { return c->reasoning.n > 0 && !c->reasoning.found; }
-
 /* 0, E_ARGUMENT: the grammar does not allow it; or it has failed. */
 static int take(struct constraint *c, int32_t token) {
     int code = c->state ? grammar_state_accept(c->state, token) : 0;
     if (code && code != COHORT_E_ARGUMENT) c->failed = code;
     if (code) return code;
-    id_match_take(&c->reasoning, token);
+    reasoning_take(&c->reasoning, token);
     c->taken++;
     return 0;
 }
@@ -99,7 +106,7 @@ static int take(struct constraint *c, int32_t token) {
 static uint32_t run_room(const struct constraint *c, int text) {
     uint32_t room = CONSTRAINT_RUN_MAX - c->run_n, left = c->request.max_new - c->taken;
     if (left < room) room = left;
-    if (!text || !reasons(c)) return room;
+    if (!text || !reasoning_is_open(&c->reasoning)) return room;
     uint32_t budget = c->request.reasoning_budget;
     left = c->taken < budget ? budget - c->taken : 0;
     return left < room ? left : room;
@@ -118,9 +125,10 @@ static int run_add(struct constraint *c, int32_t token) {
 /* The ids that end the reasoning, if its budget is used up: what is missing of them. Where the grammar has no place for
  * them they come at the next one that it has. */
 static void force_reasoning_end(struct constraint *c) {
-    if (!reasons(c) || c->taken < c->request.reasoning_budget) return;
-    for (uint32_t i = c->reasoning.have; i < c->reasoning.n && run_room(c, 0) > 0; i++)
-        if (run_add(c, c->reasoning.ids[i]) != 0) return;
+    const struct id_match *end = &c->reasoning.end;
+    if (!reasoning_is_open(&c->reasoning) || c->taken < c->request.reasoning_budget) return;
+    for (uint32_t i = end->have; i < end->n && run_room(c, 0) > 0; i++)
+        if (run_add(c, end->ids[i]) != 0) return;
 }
 
 static size_t whole_characters(const char *text, size_t n) {
@@ -255,7 +263,7 @@ int constraint_make(struct constraint **out, const struct constraint_request *re
     int code = c ? 0 : COHORT_E_MEMORY;
     if (c) {
         c->request = *request;
-        c->reasoning = (struct id_match){.ids = request->reasoning_end, .n = request->reasoning_end_n};
+        c->reasoning = request->reasoning;
     }
     if (!code && request->grammar) {
         c->mask = mem_alloc(mask_words(request->vocab), sizeof(*c->mask));

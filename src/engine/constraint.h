@@ -34,13 +34,23 @@ struct id_match {
 };
 void id_match_take(struct id_match *m, int32_t token); /* nothing once it was found */
 
+/* Reasoning: open behind `begin` (no ids: from the beginning) until `end` came. */
+struct reasoning_watch {
+    struct id_match begin, end;
+};
+static inline int reasoning_is_open(const struct reasoning_watch *w) {
+    return w->end.n > 0 && !w->end.found && (w->begin.n == 0 || w->begin.found);
+}
+/* Returns how many tokens of reasoning there are more with this one. */
+uint32_t reasoning_take(struct reasoning_watch *w, int32_t token);
+
 struct constraint_request {
     const struct grammar *grammar; /* NULL: none */
     const struct tokenizer *tokenizer;
     const int32_t *ends; /* ids that end an answer */
     uint32_t ends_n, vocab, prompt_n, max_new;
-    const int32_t *reasoning_end; /* lives as long as the row */
-    uint32_t reasoning_end_n, reasoning_budget;
+    struct reasoning_watch reasoning; /* nothing taken yet; its ids live as long as the row */
+    uint32_t reasoning_budget;
     struct sample_row *sample; /* what the samplers look back on; NULL: nothing */
     struct constraint_counts *counts;
 };

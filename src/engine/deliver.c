@@ -112,12 +112,6 @@ static void grammar_failed(struct cohort_engine *e, struct row *row, int code) {
     deliver_finish(e, row, COHORT_FINISH_ERROR, code, text);
 }
 
-static void count_reasoning(struct row *row, int32_t token) {
-    if (row->reasoning.n == 0 || row->reasoning.found) return;
-    id_match_take(&row->reasoning, token);
-    row->reasoning_tokens++;
-}
-
 void deliver_token(struct cohort_engine *e, struct row *row, const struct sample_result *r, uint64_t now) {
     struct row_final final = {.finish = COHORT_FINISH_STOP, .stop_token = -1, .stop_index = -1, .logprob = NAN};
     if (r->token == SAMPLE_NOTHING_LEFT) {
@@ -131,7 +125,7 @@ void deliver_token(struct cohort_engine *e, struct row *row, const struct sample
     int replays = row->generated < row->request.saved_n;
     if (!replays) metrics_token(e, row, now);
     row->generated++;
-    count_reasoning(row, r->token);
+    row->reasoning_tokens += reasoning_take(&row->reasoning, r->token);
     if (!row->first_us) row->first_us = now;
     if (!replays) spans_decodes(e, row, now);
     row->last_us = now;

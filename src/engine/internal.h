@@ -24,6 +24,7 @@
 #include "backend/backend.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "chat/template.h"
 #include "engine/cache.h"
 #include "engine/constraint.h"
 #include "engine/grammars.h"
@@ -31,7 +32,6 @@
 #include "engine/tasks.h"
 #include "engine/tenants.h"
 #include "engine/trace.h"
-#include "chat/template.h"
 #include "format/gguf.h"
 #include "model/model.h"
 #include "pages/pages.h"
@@ -56,7 +56,7 @@ struct cohort_model {
     struct model *built;     /* NULL: vocabulary only */
     struct backend *backend; /* NULL: vocabulary only */
     char *architecture, *name;
-    struct { /* chat_api.c */
+    struct {                        /* chat_api.c */
         struct chat_template *made; /* NULL: of no use, for `reason` */
         char *text, *reason;
         int built_in;
@@ -93,10 +93,10 @@ struct row_request {
     cohort_pooling pooling;
     uint32_t salt_n, session_n, saved_n;
     const char *salt, *session;
-    const cohort_saved_token *saved; /* T2: what it was given before */
-    const cohort_grammar *grammar;   /* held; NULL: none */
-    const int32_t *reasoning_end;    /* NULL: no budget */
-    uint32_t reasoning_end_n, reasoning_budget;
+    const cohort_saved_token *saved;  /* T2: what it was given before */
+    const cohort_grammar *grammar;    /* held; NULL: none */
+    struct reasoning_watch reasoning; /* nothing taken yet */
+    uint32_t reasoning_budget;
     struct sample_params sample; /* its `row` is the block of its own, or NULL */
     uint32_t fill_max;           /* tokens that are told before they are read, at most (deliver.c) */
     uint32_t ring_need;          /* free bytes of the ring without which no more iterations are planned */
@@ -147,7 +147,7 @@ struct row {
     uint64_t due_us;   /* when it ends by itself, DUE_NEVER: not */
     uint32_t due_heap; /* its place among those that do (deadlines.c) */
     struct detok detok;
-    struct id_match reasoning;
+    struct reasoning_watch reasoning; /* of what was delivered */
     uint32_t reasoning_tokens, forced_tokens;
     struct constraint *constraint;           /* NULL: the model alone decides. constraint.h says whose what is */
     struct embedding embedding;              /* of requests with pooling */

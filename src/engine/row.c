@@ -57,6 +57,10 @@ static int check_constraint(const struct cohort_engine *e, const cohort_request 
     if (q->reasoning_end_n > COHORT_STOP_IDS_MAX || (q->reasoning_end && q->reasoning_end_n == 0))
         return err_set(err, COHORT_E_ARGUMENT, "reasoning_end", "reasoning_end has %zu ids; 1 to %d are possible",
                        q->reasoning_end_n, COHORT_STOP_IDS_MAX);
+    if (q->reasoning_begin_n > COHORT_STOP_IDS_MAX || (q->reasoning_begin_n && !q->reasoning_end))
+        return err_set(err, COHORT_E_ARGUMENT, "reasoning_begin",
+                       "reasoning_begin has %zu ids; at most %d are possible, and only beside reasoning_end",
+                       q->reasoning_begin_n, COHORT_STOP_IDS_MAX);
     if (q->grammar && !grammars_owns(e->model->grammars, q->grammar))
         return err_set(err, COHORT_E_ARGUMENT, "grammar", "the grammar was compiled for another model");
     if (q->grammar && q->pooling)
@@ -224,8 +228,16 @@ static char *copy_saved(struct row_request *r, const cohort_request *q, char *me
     return (char *)top;
 }
 
+static struct id_match copy_ids(const int32_t *ids, size_t n, int32_t **to) {
+    struct id_match out = {.ids = *to, .n = (uint32_t)n};
+    if (n) memcpy(*to, ids, n * sizeof(**to));
+    *to += n;
+    return out;
+}
+
 static int copy(struct row_request *r, const cohort_request *q) {
-    size_t stops = q->stops_n * sizeof(struct detok_stop), ids = (q->stop_ids_n + q->reasoning_end_n) * sizeof(int32_t);
+    size_t stops = q->stops_n * sizeof(struct detok_stop),
+           ids = (q->stop_ids_n + q->reasoning_end_n + q->reasoning_begin_n) * sizeof(int32_t);
     size_t saved = q->resume_n * sizeof(cohort_saved_token);
     for (size_t i = 0; i < q->resume_n; i++) saved += q->resume[i].top_n * sizeof(cohort_logprob);
     char *memory = mem_alloc(saved + ids + stops + q->cache_salt_n + q->session_n + 1, 1);
@@ -234,12 +246,10 @@ static int copy(struct row_request *r, const cohort_request *q) {
     memory = copy_saved(r, q, memory);
     r->stop_ids = (int32_t *)(void *)memory;
     if (q->stop_ids_n) memcpy(memory, q->stop_ids, q->stop_ids_n * sizeof(int32_t));
-    if (q->reasoning_end_n) {
-        r->reasoning_end = r->stop_ids + q->stop_ids_n;
-        memcpy((int32_t *)(void *)memory + q->stop_ids_n, q->reasoning_end, q->reasoning_end_n * sizeof(int32_t));
-        r->reasoning_end_n = (uint32_t)q->reasoning_end_n;
-        r->reasoning_budget = q->reasoning_budget;
-    }
+    int32_t *more = (int32_t *)(void *)memory + q->stop_ids_n;
+    r->reasoning.end = copy_ids(q->reasoning_end, q->reasoning_end_n, &more);
+    r->reasoning.begin = copy_ids(q->reasoning_begin, q->reasoning_begin_n, &more);
+    r->reasoning_budget = q->reasoning_budget;
     struct detok_stop *to = (struct detok_stop *)(void *)(memory + ids);
     r->salt = memory + ids + stops;
     r->salt_n = (uint32_t)q->cache_salt_n;
@@ -283,13 +293,13 @@ int row_add_token(struct row *row, int32_t token) {
 /* Behind the row's samplers, which look back on what comes without being drawn, too. */
 static int make_constraint(struct cohort_engine *e, struct row *row, const cohort_request *q, cohort_error *err) {
     struct row_request *r = &row->request;
-    row->reasoning = (struct id_match){.ids = r->reasoning_end, .n = r->reasoning_end_n};
+    row->reasoning = r->reasoning;
     row->reasoning_tokens = row->forced_tokens = 0;
     if (q->grammar) {
         r->grammar = q->grammar;
         grammars_retain(q->grammar);
     }
-    if (r->max_new == 0 || (!r->grammar && r->reasoning_end_n == 0)) return 0;
+    if (r->max_new == 0 || (!r->grammar && r->reasoning.end.n == 0)) return 0;
     const struct constraint_request wanted = {.grammar = r->grammar ? grammars_compiled(r->grammar) : NULL,
                                               .tokenizer = e->model->tokenizer,
                                               .ends = e->ends,
@@ -297,8 +307,7 @@ static int make_constraint(struct cohort_engine *e, struct row *row, const cohor
                                               .vocab = e->vocab,
                                               .prompt_n = r->prompt_n,
                                               .max_new = r->max_new,
-                                              .reasoning_end = r->reasoning_end,
-                                              .reasoning_end_n = r->reasoning_end_n,
+                                              .reasoning = r->reasoning,
                                               .reasoning_budget = r->reasoning_budget,
                                               .sample = r->sample.row,
                                               .counts = &e->masks};
@@ -328,6 +337,7 @@ int row_fill(struct cohort_engine *e, struct row *row, const cohort_request *q, 
     if (!code) code = check_ids(e, q->prompt, q->prompt_n, "prompt", err);
     if (!code) code = check_ids(e, q->stop_ids, q->stop_ids_n, "stop_ids", err);
     if (!code) code = check_ids(e, q->reasoning_end, q->reasoning_end_n, "reasoning_end", err);
+    if (!code) code = check_ids(e, q->reasoning_begin, q->reasoning_begin_n, "reasoning_begin", err);
     if (!code) code = take_cuts(r, q, err);
     if (code) return code;
     if (copy(r, q) || copy_prompt(row, q) || make_ring(e, row) || embed_init(e, row))

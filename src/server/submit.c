@@ -122,6 +122,8 @@ static int fill_form(const struct call *call, cohort_request *request, cohort_er
     request->show_special = info.reads;
     request->reasoning_end = info.reasoning_end; /* also without a budget: what came before it is counted */
     request->reasoning_end_n = info.reasoning_end_n;
+    request->reasoning_begin = info.reasoning_begin;
+    request->reasoning_begin_n = info.reasoning_begin_n;
     if (p->reasoning_budget == UINT32_MAX || !info.reasons) return 0;
     if (!info.reasoning_end)
         return err_set(err, COHORT_E_UNSUPPORTED, p->budget_field,

@@ -287,6 +287,37 @@ static void test_reasoning_ends_at_its_budget(void **state) {
     run_close(0);
 }
 
+/* Where the answer has to open it, the budget is for answers that do. */
+static void test_reasoning_that_was_not_opened_has_no_budget(void **state) {
+    NEEDS_MODEL;
+    static const int32_t ends[] = {90, 91}, never[] = {90, 92};
+    cohort_engine *engine = open_engine(2, 4096, 1);
+    cohort_request q;
+    struct outcome got, free_run;
+    make_request(2, &q);
+    q.ignore_eos = 1;
+    q.max_tokens = 30;
+    run_request(engine, &q, &free_run);
+    q.reasoning_end = ends;
+    q.reasoning_end_n = 2;
+    q.reasoning_begin = never;
+    q.reasoning_begin_n = 2;
+    q.reasoning_budget = 5;
+    run_request(engine, &q, &got);
+    assert_memory_equal(got.ids, free_run.ids, 30 * sizeof(got.ids[0]));
+    assert_int_equal(got.stats.reasoning_tokens, 0);
+    assert_int_equal(got.stats.forced_tokens, 0);
+    outcome_free(&got);
+    q.reasoning_begin = free_run.ids;
+    run_request(engine, &q, &got);
+    assert_memory_equal(got.ids, free_run.ids, 5 * sizeof(got.ids[0]));
+    assert_memory_equal(got.ids + 5, ends, sizeof(ends));
+    assert_int_equal(got.stats.reasoning_tokens, 7);
+    outcome_free(&got);
+    outcome_free(&free_run);
+    run_close(0);
+}
+
 static void test_special_tokens_have_text_if_wanted(void **state) {
     NEEDS_MODEL;
     cohort_engine *engine = open_engine(2, 4096, 1);
@@ -453,6 +484,13 @@ static void test_what_is_wrong_is_refused_by_name(void **state) {
     q.reasoning_end = many;
     q.reasoning_end_n = COHORT_STOP_IDS_MAX + 1;
     expect_refusal(engine, &q, COHORT_E_ARGUMENT, "reasoning_end");
+    q.reasoning_end = NULL;
+    q.reasoning_end_n = 0;
+    q.reasoning_begin = many;
+    q.reasoning_begin_n = 1;
+    expect_refusal(engine, &q, COHORT_E_ARGUMENT, "reasoning_begin");
+    q.reasoning_begin = NULL;
+    q.reasoning_begin_n = 0;
     q.reasoning_end = beyond;
     q.reasoning_end_n = 1;
     expect_refusal(engine, &q, COHORT_E_ARGUMENT, "reasoning_end");
@@ -624,6 +662,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_forced_tokens_are_told_of, begin, run_close_engine),
         cmocka_unit_test_setup_teardown(test_forced_text_is_read_at_once, begin, run_close_engine),
         cmocka_unit_test_setup_teardown(test_reasoning_ends_at_its_budget, begin, run_close_engine),
+        cmocka_unit_test_setup_teardown(test_reasoning_that_was_not_opened_has_no_budget, begin, run_close_engine),
         cmocka_unit_test_setup_teardown(test_special_tokens_have_text_if_wanted, begin, run_close_engine),
         cmocka_unit_test_setup_teardown(test_company_changes_nothing, begin, run_close_engine),
         cmocka_unit_test_setup_teardown(test_continuations_equal_the_whole, begin, run_close_engine),
