@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 findings=0
 say() { echo "check: $*" >&2; findings=$((findings + 1)); }
 
-sources=$(find src include tests fuzz bench examples -name '*.c' -o -name '*.h' -o -name '*.cpp')
+sources=$(find src include tests fuzz bench examples -name '*.c' -o -name '*.h' -o -name '*.cpp' -o -name '*.cc')
 # shellcheck disable=SC2086
 clang-format --dry-run -Werror $sources || say "clang-format -i would change files"
 

@@ -11,7 +11,10 @@
 
 namespace {
 
-enum { STEPS_PER_CLOCK = 1024 /* allocations between two looks at the clock */ };
+enum {
+    STEPS_PER_CLOCK = 64, /* allocations between two looks at the clock ... */
+    LARGE = 16 << 10 /* ... and one at each of so many bytes: what is as large as the vocabulary took long to fill */
+};
 
 thread_local cohort::budget *open_budget;
 std::atomic<uint64_t> fail_in{0}, allocations{0};
@@ -25,7 +28,7 @@ uint64_t thread_ns() {
 
 /* What is spent is remembered, so that code that swallows the exception meets the next one. While one is on its way
  * nothing is refused: clearing up may need memory, and a second exception would end the process. */
-void take(cohort::budget *b) {
+void take(cohort::budget *b, size_t size) {
     if (b->what == cohort::spent::nothing) {
         if (++b->steps > b->steps_max)
             b->what = cohort::spent::steps;
@@ -33,7 +36,7 @@ void take(cohort::budget *b) {
             b->what = cohort::spent::bytes;
         else if (reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) < b->stack_end)
             b->what = cohort::spent::stack;
-        else if (b->steps % STEPS_PER_CLOCK == 0 && thread_ns() > b->cpu_end)
+        else if ((b->steps % STEPS_PER_CLOCK == 0 || size >= LARGE) && thread_ns() > b->cpu_end)
             b->what = cohort::spent::time;
         else
             return;
@@ -57,7 +60,7 @@ bool fails_now() {
 void *allocate(size_t size, size_t alignment) {
     cohort::budget *b = open_budget;
     if (b) {
-        take(b);
+        take(b, size);
         if (fails_now() && std::uncaught_exceptions() == 0) give_up(b);
     }
     void *memory =

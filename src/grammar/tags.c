@@ -10,6 +10,11 @@
 #include "grammar/schema.h"
 #include "grammar/source.h"
 
+enum {
+    TEXTS_MAX =
+        64 /* that free text leads away from, or must not hold, in one format: each is looked for in each token */
+};
+
 struct walk {
     int32_t space;
     const struct grammar_vocab *v;
@@ -179,12 +184,22 @@ static int walk_rules(struct walk *w, json_t *format, int tokens) {
 /* A tag begins and ends with a text, or with a token. */
 static int walk_side(struct walk *w, json_t *side) { return json_is_object(side) ? walk_format(w, side) : 0; }
 
+static int check_texts(struct walk *w, json_t *format, const char *type) {
+    static const char *const lists[] = {"triggers", "excludes", "rules", "end"};
+    for (size_t i = 0; i < COUNT(lists); i++)
+        if (json_array_size(json_object_get(format, lists[i])) > TEXTS_MAX)
+            return refuse(w, COHORT_E_LIMIT, type, "more than 64 texts to look for");
+    return 0;
+}
+
 static int walk_fields(struct walk *w, json_t *format, const char *type) {
+    int rc = check_texts(w, format, type);
+    if (rc) return rc;
     if (!strcmp(type, "json_schema") || !strcmp(type, "qwen_xml_parameter")) return inner_schema(w, format, type);
     if (!strcmp(type, "grammar")) return inner_text(w, format, type, "grammar");
     if (!strcmp(type, "regex")) return inner_text(w, format, type, "pattern");
     if (!strcmp(type, "token")) return token_field(w, format);
-    int rc = token_list(w, json_object_get(format, "exclude_tokens"));
+    rc = token_list(w, json_object_get(format, "exclude_tokens"));
     if (!rc) rc = token_list(w, json_object_get(format, "trigger_tokens"));
     if (!rc && !strcmp(type, "any_tokens")) return any_tokens(w, format);
     if (!rc && !strcmp(type, "token_triggered_tags"))
