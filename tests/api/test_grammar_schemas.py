@@ -59,7 +59,7 @@ def has_surrogate(text):
     return any(0xD800 <= ord(c) <= 0xDFFF for c in text)
 
 
-@pytest.mark.parametrize("draft, path", cases())
+@pytest.mark.parametrize("draft, path", list(cases()))
 def test_suite(tool, draft, path):
     for group in json.loads(path.read_text()):
         schema = group["schema"]
