@@ -282,6 +282,9 @@ static void schemas_hold_exactly(void **state) {
         {"{\"type\":\"string\",\"minLength\":2}", "\"ab\"", "\"a\""},
         {"{\"type\":\"string\",\"pattern\":\"b+c\"}", "\"abbcd\"", "\"abb\""},
         {"{\"type\":\"string\",\"pattern\":\"^a|c$\"}", "\"xxc\"", "\"xcx\""},
+        {"{\"type\":\"string\",\"pattern\":\"^[0-9]{1,3}(a[0-9]{1,2})?$\"}", "\"123\"", "\"1234\""},
+        {"{\"type\":\"string\",\"pattern\":\"^.{2}$\"}", "\"a\xef\xbf\xbd\"", "\"a\xe0\x89\xb4\""},    /* overlong */
+        {"{\"type\":\"string\",\"pattern\":\"^[^x]{2}$\"}", "\"a\xed\x9f\xbf\"", "\"a\xed\xa0\x80\""}, /* a surrogate */
         {"{\"type\":\"integer\",\"minimum\":-5,\"exclusiveMaximum\":12.5}", "12", "13"},
         {"{\"type\":\"integer\",\"minimum\":-5,\"exclusiveMaximum\":12}", "-5", "12"},
         {"{\"type\":\"number\",\"exclusiveMinimum\":0,\"maximum\":1}", "0.5", "0"},
