@@ -55,7 +55,7 @@ int chat_api_open(cohort_model *m, const struct meta *meta, const char *wanted, 
                                   (size_t)tools.len, &m->chat.made, &error);
     if (code == 0) return 0;
     if (code == COHORT_E_MEMORY || wanted)
-        return err_set(err, code, error.field[0] ? error.field : NULL, "%s", error.text);
+        return err_set(err, code, error.field[0] ? error.field : NULL, "chat template: %s", error.text);
     /* A file whose template is of no use is still a model. */
     m->chat.reason = copy(error.text, strlen(error.text));
     return m->chat.reason ? 0 : err_set(err, COHORT_E_MEMORY, NULL, "no memory for the chat template");

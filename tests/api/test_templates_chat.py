@@ -162,7 +162,7 @@ def test_parts_are_their_text(reasoning, server):
 def test_the_order_of_results_and_a_null_content(reasoning):
     """A call's turn without a text has the calls all the same."""
     with_call = tokens(reasoning, [user("Hi"), CALL, {"role": "tool", "tool_call_id": "call_1", "content": "yes"}])
-    assert len(with_call) > len(tokens(reasoning, [user("Hi"), {"role": "assistant", "content": ""}, {"role": "tool", "tool_call_id": "call_1", "content": "yes"}]))
+    assert len(with_call) > len(tokens(reasoning, [user("Hi"), {"role": "assistant", "content": ""}, user("yes")]))
     prompt = reasoning.post("/apply-template", {"messages": [user("Hi"), CALL, {"role": "tool", "tool_call_id": "call_1", "content": "yes"}]}).json()["prompt"]
     assert '"name": "ping"' in prompt and "<tool_response>\nyes\n</tool_response>" in prompt and "None" not in prompt and "null" not in prompt
 
@@ -221,7 +221,7 @@ def test_harm_ends_at_its_limits_and_the_others_go_on(wild):
     wild.wait_idle()
 
 
-@pytest.mark.parametrize("text", ["{% if %}", "{{ messages", "{% for m in messages %}", "{{ 'x' | no_such_filter }}", "{% include 'x' %}", "(" * 9 + "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}"],
+@pytest.mark.parametrize("text", ["{% if %}", "{{ messages", "{% for m in messages %}", "{{ 'x' | no_such_filter }}", "(" * 9 + "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}"],
                          ids=lambda text: text[:20])
 def test_a_template_that_is_none_does_not_start_the_server(tmp_path, text):
     with pytest.raises(RuntimeError, match="template"):
