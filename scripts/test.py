@@ -41,7 +41,7 @@ def ctest(preset, *more):
 
 API = ROOT / "tests" / "api"
 # What a larger model can show something by; the others take the tiny one, if it is there.
-WHOLE = ["test_answers.py", "test_company.py", "test_streams.py", "test_cli.py", "test_plan.py", "test_client_tools_openai.py", "test_client_tools_anthropic.py"]
+WHOLE = ["test_answers.py", "test_company.py", "test_streams.py", "test_cli.py", "test_plan.py", "test_whole_tools_openai.py", "test_whole_tools_anthropic.py"]
 
 
 def pytest(*names):

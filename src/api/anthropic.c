@@ -41,6 +41,7 @@ static const struct known_field messages_fields[] = {
     {"thinking", FIELD_READ, NULL},
     {"mcp_servers", FIELD_REFUSED, "[]"},
     {"container", FIELD_REFUSED, NULL},
+    {"thread", FIELD_REFUSED, NULL},
     {"context_management", FIELD_REFUSED, "{}"},
     {"output_config", FIELD_READ, NULL},
     {"output_format", FIELD_READ, NULL},

@@ -26,6 +26,9 @@ static const char *type_of(int status) {
 static int write_error(struct buf *out, const struct error_view *e) {
     int rc = buf_addf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", type_of(e->status));
     if (!rc) rc = buf_json_string(out, e->message, strlen(e->message));
+    /* What the client goes by: it sends whole conversations instead. */
+    if (!rc && e->param && strcmp(e->param, "thread") == 0)
+        rc = buf_adds(out, ",\"details\":{\"error_code\":\"thread_unsupported_request\",\"unsupported\":[\"thread\"]}");
     if (!rc) rc = buf_adds(out, "}");
     if (!rc && e->request_id) rc = buf_addf(out, ",\"request_id\":\"%s\"", e->request_id);
     return rc ? rc : buf_adds(out, "}");
