@@ -155,13 +155,12 @@ def test_state_that_is_given_up_changes_nothing(start):
     for seed in range(30, 36):
         rng = random.Random(seed)
         asked = []
-        for i in range(10):
-            fields = [{"grammar": 'root ::= ([a-z]+ " ")*'}, {"structured_outputs": {"regex": "([0-9]+,)*"}}, {"response_format": {"type": "json_object"}},
-                      {"ignore_eos": True}][i % 4]
-            asked.append(("/v1/completions", {"prompt": prompt_of(rng, rng.randrange(5, 30)), "max_tokens": 160, "temperature": 1, "seed": seed * 100 + i,
-                                              "logprobs": 1, **fields}, None))
+        for i in range(12):
+            fields = [{"grammar": 'root ::= ([a-z]+ " ")*'}, {"structured_outputs": {"regex": "([0-9]+,)*"}}, {"response_format": {"type": "json_object"}}, {}][i % 4]
+            asked.append(("/v1/completions", {"prompt": prompt_of(rng, rng.randrange(5, 30)), "max_tokens": 300, "temperature": 1, "seed": seed * 100 + i,
+                                              "logprobs": 1, "ignore_eos": True, **fields}, None))
         alone = [ask(server.url, *each[:2]) for each in asked]
-        assert together(server.url, asked, range(10)) == alone
+        assert together(server.url, asked, range(12)) == alone
         server.wait_idle()
         if server.metric("cohort_preemptions_total") > 0:
             break
@@ -170,7 +169,7 @@ def test_state_that_is_given_up_changes_nothing(start):
 
 def test_after_kill_9_the_answer_goes_on_in_its_form(start, tmp_path):
     """A stored stream that was begun by a server which was killed is ended by the next one: the same pieces."""
-    bodies = [("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 60, "temperature": 1, "seed": 1, "grammar": 'root ::= ([a-f]+ " ")*'}),
+    bodies = [("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 60, "temperature": 1, "seed": 1, "ignore_eos": True, "grammar": 'root ::= ([a-f]+ " ")*'}),
               ("/v1/chat/completions", schema_of({"messages": [{"role": "user", "content": "Words?"}], "max_tokens": 60, "temperature": 1, "seed": 2},
                                                  {"type": "array", "items": {"type": "string", "maxLength": 6}, "minItems": 9, "maxItems": 9})),
               ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Time?"}], "max_tokens": 60, "temperature": 1, "seed": 3,
@@ -194,7 +193,7 @@ def test_after_kill_9_the_answer_goes_on_in_its_form(start, tmp_path):
             names.append(reply.headers["X-Cohort-Stream-Id"])
             lines = reply.iter_lines()
             for _ in range(8):
-                next(lines)
+                next(lines, None)
     first.process.send_signal(signal.SIGKILL)
     first.process.wait(30)
     second = server()
