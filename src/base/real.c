@@ -27,8 +27,8 @@ void real_text(char out[REAL_TEXT_MAX], double value) {
     }
     places = (places < 0 ? 0 : places) - exponent;
     snprintf(out, REAL_TEXT_MAX, "%.*f", places < 0 ? 0 : places, value);
-    out[trim_zeros(out, strlen(out))] = '\0';
-    if (!strchr(out, '.')) strcat(out, ".0");
+    size_t n = trim_zeros(out, strlen(out));
+    snprintf(out + n, REAL_TEXT_MAX - n, "%s", memchr(out, '.', n) ? "" : ".0");
 }
 
 static size_t number_length(const char *text, int *real) {

@@ -113,9 +113,9 @@ static size_t end_behind(const struct rendering *r, size_t i, size_t last) {
 /* In bytes of the text. */
 static int find_ends(struct rendering *r, size_t *ends) {
     struct chat_prepared *p = &r->p;
-    size_t elements = json_array_size(p->messages), *first = mem_alloc(elements, 2 * sizeof(*first)),
-           *last = first + elements, limit = r->stays;
+    size_t elements = json_array_size(p->messages), *first = mem_alloc(elements, 2 * sizeof(*first)), limit = r->stays;
     if (!first) return no_memory(r->err);
+    size_t *last = first + elements;
     for (size_t k = 0; k < elements; k++) first[k] = last[k] = SIZE_MAX;
     for (size_t b = 0; b < r->text.len; b++) {
         size_t k = r->text.marks[b] - (size_t)1;

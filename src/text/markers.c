@@ -8,7 +8,7 @@
 
 static const struct {
     const char *text;
-    int end;
+    int end; /* 2: only where the file does not call it plain text */
 } markers[] = {
     /* ends of turns and of texts */
     {"<|eot_id|>", 1},
@@ -36,9 +36,9 @@ static const struct {
     {"<|endofturn|>", 1},
     {"[|endofturn|]", 1},
     /* between files and repositories, where a code model's answer ends */
-    {"<|fim_pad|>", 1},
-    {"<|repo_name|>", 1},
-    {"<|file_sep|>", 1},
+    {"<|fim_pad|>", 2},
+    {"<|repo_name|>", 2},
+    {"<|file_sep|>", 2},
     /* beginnings and separators */
     {"<start_of_turn>", 0},
     {"<|turn>", 0},
@@ -104,7 +104,7 @@ static void mark_texts(struct tokenizer *t) {
         if (id < 0) continue;
         /* some files call ends of turns plain text */
         if (v->type[id] != TOKEN_CONTROL && v->type[id] != TOKEN_USER &&
-            !(markers[i].end && v->type[id] == TOKEN_NORMAL))
+            !(markers[i].end == 1 && v->type[id] == TOKEN_NORMAL))
             continue;
         v->type[id] = TOKEN_CONTROL;
         if (markers[i].end) t->flags[id] |= ID_END;

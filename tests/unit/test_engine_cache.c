@@ -81,6 +81,8 @@ static struct ask *make(uint32_t i, const int32_t *prompt, uint32_t n, uint32_t 
     struct ask *a = &asks[i];
     answer_free(&a->got);
     memset(a, 0, sizeof(*a));
+    a->mix = SAMPLER_MIXES;
+    a->grammar = GRAMMAR_MIXES;
     cohort_request_defaults(&a->q);
     a->q.prompt = prompt;
     a->q.prompt_n = n;
