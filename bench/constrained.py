@@ -32,7 +32,7 @@ def held(schema):
 
 
 CONSTRAINED = [held(SCHEMA), held(TREE), {"structured_outputs": {"regex": "([A-Z][a-z]{1,9}( [a-z]{1,9}){3,9}[.?!] )*"}}, {"grammar": 'root ::= ("- " [^\\n]{1,60} "\\n")+'}]
-FREE = [{"ignore_eos": True}]
+FREE = [{}]
 
 
 class Stream:
@@ -40,7 +40,7 @@ class Stream:
 
     def __init__(self, port, seed, tokens, fields):
         self.port, self.first, self.last, self.made = port, None, None, 0
-        self.body = json.dumps({"prompt": load.prompt(seed, 64), "max_tokens": tokens, "temperature": 0.8, "seed": seed, "stream": True,
+        self.body = json.dumps({"prompt": load.prompt(seed, 64), "max_tokens": tokens, "temperature": 0.8, "seed": seed, "ignore_eos": True, "stream": True,
                                 "stream_options": {"include_usage": True, "continuous_usage_stats": True}, **fields}).encode()
 
     async def run(self):
@@ -92,7 +92,10 @@ async def play(port, args, kinds):
     """(tokens per second of the measured rows, of the neighbours)"""
     streams = []
     others = [asyncio.ensure_future(neighbour(port, i, kinds[i % len(kinds)], streams)) for i in range(args.neighbours)]
-    while not all(any(s.made > 1 for s in streams[i:i + 1]) for i in range(args.neighbours)):
+    while sum(stream.made > 1 for stream in streams) < args.neighbours:
+        for other in others:
+            if other.done():
+                other.result()  # says what went wrong
         await asyncio.sleep(0.02)
     before, begin = sum(s.made for s in streams), time.perf_counter()
     measured = [Stream(port, i, args.tokens, FREE[0]) for i in range(args.free)]
