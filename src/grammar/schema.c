@@ -319,6 +319,7 @@ int schema_rewrite(json_t *schema, json_t **out, cohort_error *err) {
     int rc = schema_made(&s, s.refs && s.targets && s.uris && s.defs ? &s : NULL);
     if (!rc) rc = schema_node(&s, schema, out);
     if (!rc) rc = put_definitions(&s);
+    if (!rc) rc = schema_has_value(&s, *out);
     if (rc == SCHEMA_NOTHING) rc = schema_refuse(&s, COHORT_E_ARGUMENT, NULL, "no value is valid under this schema");
     if (!rc && json_array_size(s.targets)) {
         json_t *copy = json_copy(*out); /* it may be shared */

@@ -69,6 +69,10 @@ int schema_size(struct schema *s, json_t *flat, const char *keyword, int64_t *ou
 int schema_array(struct schema *s, json_t *flat, json_t **out);
 int schema_object(struct schema *s, json_t *flat, json_t **out);
 
+/* schema_ends.c: of what was rewritten, its definitions too: 0, or SCHEMA_NOTHING: its values hold themselves for ever.
+ */
+int schema_has_value(struct schema *s, json_t *root);
+
 /* schema.c */
 int schema_node(struct schema *s, json_t *in, json_t **out);
 int schema_node_flat(struct schema *s, json_t *flat, json_t **out);

@@ -238,6 +238,15 @@ static void what_would_not_hold_is_refused(void **state) {
         SCHEMA(E_ARGUMENT, "{\"enum\":[]}", "no value"),
         SCHEMA(E_ARGUMENT, "{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "no value"),
         SCHEMA(E_ARGUMENT, "{\"required\":[\"a\"],\"properties\":{\"a\":false}}", "no value"),
+        SCHEMA(E_ARGUMENT, "{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}",
+               "no value"),
+        SCHEMA(E_ARGUMENT,
+               "{\"$defs\":{\"a\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/"
+               "b\"},\"minItems\":1},\"b\":{\"anyOf\":["
+               "{\"$ref\":\"#/$defs/a\"},{\"type\":\"object\",\"properties\":{\"x\":{\"$ref\":\"#/$defs/"
+               "b\"}},\"required\":["
+               "\"x\"]}]}},\"$ref\":\"#/$defs/a\"}",
+               "no value"),
         SCHEMA(E_ARGUMENT, "{\"a\":1,\"a\":2}", "not JSON"),
         SCHEMA(E_ARGUMENT, "{", "not JSON"),
         {COHORT_GRAMMAR_REGEX, COHORT_E_UNSUPPORTED, "\\bab", "escape"},
