@@ -305,6 +305,7 @@ int gbnf_rewrite(const char *text, size_t len, struct buf *out, cohort_error *er
     if (!r.names || !r.defined) fail(&r, COHORT_E_MEMORY, "no memory");
     for (skip(&r, 1); !r.failed && r.at < r.end; skip(&r, 1)) read_rule(&r);
     if (!r.failed) check_names(&r);
+    if (!r.failed) r.failed = gbnf_has_text(out->data, json_object_size(r.names), err);
     json_decref(r.names);
     json_decref(r.defined);
     return r.failed;

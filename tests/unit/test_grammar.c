@@ -117,7 +117,7 @@ static void forced_text_is_what_must_come(void **state) {
     assert_int_equal(grammar_state_forced(s, text, 3), 3);
     grammar_state_free(s);
     grammar_free(g);
-    g = made(COHORT_GRAMMAR_EBNF, "root ::= \"a\" root", 0); /* forced without an end */
+    g = made(COHORT_GRAMMAR_EBNF, "root ::= \"a\"{9000}", 0); /* more than is asked for */
     assert_int_equal(grammar_state_make(g, &s), 0);
     assert_int_equal(grammar_state_forced(s, text, sizeof text), sizeof text);
     grammar_state_free(s);
@@ -253,8 +253,11 @@ static void what_would_not_hold_is_refused(void **state) {
         {COHORT_GRAMMAR_REGEX, COHORT_E_UNSUPPORTED, "a^b", "anchor"},
         {COHORT_GRAMMAR_REGEX, COHORT_E_ARGUMENT, "(a", "not closed"},
         {COHORT_GRAMMAR_EBNF, COHORT_E_ARGUMENT, "root ::= other", "no rule \"other\""},
+        {COHORT_GRAMMAR_EBNF, COHORT_E_ARGUMENT, "root ::= \"a\" root", "no text ends"},
+        {COHORT_GRAMMAR_EBNF, COHORT_E_ARGUMENT,
+         "root ::= (a | b \"x\") [a-z]*\na ::= b+ \"]\"\nb ::= a{1,3} | \"q\" a", "no text ends"},
         {COHORT_GRAMMAR_EBNF, COHORT_E_ARGUMENT, "a ::= \"b\"", "no rule \"root\""},
-        {COHORT_GRAMMAR_EBNF, COHORT_E_ARGUMENT, "root ::= root", "no answer"},
+        {COHORT_GRAMMAR_EBNF, COHORT_E_ARGUMENT, "root ::= root", "no text ends"},
         {COHORT_GRAMMAR_EBNF, COHORT_E_UNSUPPORTED, "root ::= <think>", "line 1"},
         {COHORT_GRAMMAR_EBNF, COHORT_E_ARGUMENT, "root ::= Token(5)", "no rule \"Token\""},
         {COHORT_GRAMMAR_EBNF, COHORT_E_ARGUMENT, "root ::= \"a\xff\"", "UTF-8"},
