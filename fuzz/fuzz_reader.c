@@ -12,6 +12,8 @@
 #include "chat/notation.h"
 #include "chat/walk.h"
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{\"type\":"
                             "\"object\",\"properties\":{"
                             "\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},\"more\":{}}}}},"
