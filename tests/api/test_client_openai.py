@@ -119,7 +119,7 @@ def test_echoed_log_probabilities_begin_with_null(client):
 
 
 @pytest.mark.parametrize("fields", [
-    {"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, {"response_format": {"type": "json_object"}}, {"reasoning_effort": "high"},
+    {"tools": [{"type": "custom", "custom": {"name": "f"}}]}, {"response_format": {"type": "yaml"}}, {"reasoning_effort": "high"},
     {"audio": {"voice": "alloy", "format": "wav"}}, {"temperature": -1}, {"top_logprobs": 3}, {"messages": []},
     {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]}], ids=lambda v: str(v)[:40])
 def test_refusals_are_bad_requests(client, fields):
