@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from conftest import Server
+from conftest import BINARY, Server
 from tools import REASONING_TEMPLATE, openai_tools
 
 # Each word of the last message is a path through it.
@@ -185,6 +185,7 @@ def test_a_refusal_is_a_400_with_its_words_in_every_dialect(wild):
         assert wild.post("/v1/messages/count_tokens", {"model": "m", "messages": messages}).status_code == 400
 
 
+@pytest.mark.skipif("asan" in BINARY, reason="work at its limits takes minutes under a sanitizer; test_jinja tries them there")
 def test_harm_ends_at_its_limits_and_the_others_go_on(wild):
     body = {"prompt": "Once upon a time", "max_tokens": 900, "temperature": 1, "seed": 5, "ignore_eos": True}
     alone = wild.post("/v1/completions", body).json()["choices"]
