@@ -4,6 +4,7 @@
 #include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 static _Atomic uint64_t allocations;
@@ -54,6 +55,14 @@ void *mem_aligned(size_t n, size_t size) {
     size_t bytes, rounded;
     if (must_fail() || request_bytes(n, size, &bytes) || size_add(bytes, 63, &rounded)) return NULL;
     return aligned_alloc(64, rounded & ~(size_t)63);
+}
+
+char *mem_text(const char *bytes, size_t n) {
+    char *text = n < SIZE_MAX ? mem_alloc(n + 1, 1) : NULL;
+    if (!text) return NULL;
+    if (n) memcpy(text, bytes, n);
+    text[n] = '\0';
+    return text;
 }
 
 void mem_free(void *memory) { free(memory); }

@@ -11,6 +11,7 @@ void *mem_alloc(size_t n, size_t size);
 void *mem_zalloc(size_t n, size_t size);
 void *mem_realloc(void *old, size_t n, size_t size); /* old stays valid on failure */
 void *mem_aligned(size_t n, size_t size);            /* 64-byte aligned, not zeroed; mem_free frees it */
+char *mem_text(const char *bytes, size_t n);         /* a copy that ends with NUL */
 void mem_free(void *memory);
 
 /* Page-aligned zero memory straight from the system (for arenas: untouched pages cost nothing). NULL on failure. */

@@ -196,14 +196,6 @@ static int encode(struct rendering *r, struct chat_prompt *out) {
 
 /* ---- how the answer is read ---- */
 
-static char *copy(const char *text, size_t n) {
-    char *out = mem_alloc(n + 1, 1);
-    if (!out) return NULL;
-    memcpy(out, text, n);
-    out[n] = '\0';
-    return out;
-}
-
 /* The message that goes on: its text says whether reasoning is open. */
 static int keep_last(const struct rendering *r, cohort_chat *out) {
     const json_t *messages = r->p.messages, *last = json_array_get(messages, json_array_size(messages) - 1),
@@ -231,15 +223,15 @@ static int keep_chat(const struct rendering *r, struct chat_prompt *out) {
     mine->answer = (cohort_grammar_source){0};
     if (c->ending == COHORT_CHAT_CONTINUE && keep_last(r, mine)) return no_memory(r->err);
     if (!r->p.shows_tools) return 0;
-    mine->tools = copy(c->tools, c->tools_n);
+    mine->tools = mem_text(c->tools, c->tools_n);
     mine->tools_n = c->tools_n;
-    mine->tool_name = c->tool_choice == COHORT_TOOLS_NAMED ? copy(c->tool_name, strlen(c->tool_name)) : NULL;
+    mine->tool_name = c->tool_choice == COHORT_TOOLS_NAMED ? mem_text(c->tool_name, strlen(c->tool_name)) : NULL;
     if (!mine->tools || (c->tool_choice == COHORT_TOOLS_NAMED && !mine->tool_name)) return no_memory(r->err);
     if (c->tool_names_allowed_n == 0) return 0;
     mine->tool_names_allowed = mem_zalloc(c->tool_names_allowed_n, sizeof(*mine->tool_names_allowed));
     if (!mine->tool_names_allowed) return no_memory(r->err);
     for (size_t i = 0; i < c->tool_names_allowed_n; i++) {
-        mine->tool_names_allowed[i] = copy(c->tool_names_allowed[i], strlen(c->tool_names_allowed[i]));
+        mine->tool_names_allowed[i] = mem_text(c->tool_names_allowed[i], strlen(c->tool_names_allowed[i]));
         if (!mine->tool_names_allowed[i]) return no_memory(r->err);
         mine->tool_names_allowed_n = i + 1;
     }

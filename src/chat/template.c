@@ -300,10 +300,8 @@ static int make_variant(const struct chat_template *t, struct chat_variant *v, c
     struct trial trial = {.t = t, .v = v};
     int code = jinja_parse(text, len, &v->jinja, err);
     if (code) return code;
-    v->text = mem_alloc(len + 1, 1);
+    v->text = mem_text(text, len);
     if (!v->text) return no_memory(err);
-    memcpy(v->text, text, len);
-    v->text[len] = '\0';
     v->len = len;
     code = chat_format_find(text, len, probe, &trial, &v->can, err);
     if (code) return code;

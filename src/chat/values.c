@@ -150,15 +150,22 @@ static int step_json(struct chat_reader *r) {
     return got ? finish(r, behind(r), r->f->calls.call_end) : 0;
 }
 
-static int step_braced(struct chat_reader *r) {
+/* More of a value that is written loosely: 1: it is at its end; 0: there is more to come, or it was no value. */
+static int feed_loose(struct chat_reader *r, int *e) {
     size_t used;
     buf_clear(&r->scratch);
     enum chat_loose_result got =
         chat_loose_feed(&r->loose, chat_reader_text(r), chat_reader_left(r), r->last, &r->scratch, &used);
-    if (got == CHAT_LOOSE_MEMORY || flush(r)) return COHORT_E_MEMORY;
+    *e = got == CHAT_LOOSE_MEMORY || flush(r) ? COHORT_E_MEMORY : 0;
+    if (*e) return 0;
     r->at += used;
-    if (got == CHAT_LOOSE_BAD) return broken(r);
-    return got == CHAT_LOOSE_DONE ? finish(r, READER_AFTER_CALL, r->f->calls.call_end) : 0;
+    if (got == CHAT_LOOSE_BAD) *e = broken(r);
+    return got == CHAT_LOOSE_DONE;
+}
+
+static int step_braced(struct chat_reader *r) {
+    int e, done = feed_loose(r, &e);
+    return done ? finish(r, READER_AFTER_CALL, r->f->calls.call_end) : e;
 }
 
 /* ---- Parameters between tags ---- */
@@ -404,15 +411,9 @@ static int step_python_next(struct chat_reader *r) {
 }
 
 static int step_python_value(struct chat_reader *r) {
-    size_t used;
-    buf_clear(&r->scratch);
-    enum chat_loose_result got =
-        chat_loose_feed(&r->loose, chat_reader_text(r), chat_reader_left(r), r->last, &r->scratch, &used);
-    if (got == CHAT_LOOSE_MEMORY || flush(r)) return COHORT_E_MEMORY;
-    r->at += used;
-    if (got == CHAT_LOOSE_BAD) return broken(r);
-    if (got == CHAT_LOOSE_DONE) r->values = VALUES_NEXT;
-    return got == CHAT_LOOSE_DONE;
+    int e, done = feed_loose(r, &e);
+    if (done) r->values = VALUES_NEXT;
+    return done ? 1 : e;
 }
 
 int chat_values_step(struct chat_reader *r) {

@@ -20,15 +20,6 @@ struct cohort_reader {
 
 /* ---- the model's template ---- */
 
-/* A copy that ends with NUL, so that it can be shown. */
-static char *copy(const char *text, size_t n) {
-    char *out = mem_alloc(n + 1, 1);
-    if (!out) return NULL;
-    memcpy(out, text, n);
-    out[n] = '\0';
-    return out;
-}
-
 /* What chats are rendered by: what the options say (a text, or a built-in one's name), the file's own, a built-in. */
 static struct meta_string choose(cohort_model *m, const struct meta *meta, const char *wanted) {
     struct meta_string text = {"", 0};
@@ -49,7 +40,7 @@ int chat_api_open(cohort_model *m, const struct meta *meta, const char *wanted, 
     cohort_error error;
     if (!wanted && !m->chat.built_in && meta_string(meta, "tokenizer.chat_template.tool_use", &tools, NULL) != 0)
         tools = (struct meta_string){NULL, 0};
-    m->chat.text = copy(text.bytes, (size_t)text.len);
+    m->chat.text = mem_text(text.bytes, (size_t)text.len);
     if (!m->chat.text) return err_set(err, COHORT_E_MEMORY, NULL, "no memory for the chat template");
     int code = chat_template_make(m->tokenizer, text.bytes, (size_t)text.len, tools.len ? tools.bytes : NULL,
                                   (size_t)tools.len, &m->chat.made, &error);
@@ -57,7 +48,7 @@ int chat_api_open(cohort_model *m, const struct meta *meta, const char *wanted, 
     if (code == COHORT_E_MEMORY || wanted)
         return err_set(err, code, error.field[0] ? error.field : NULL, "chat template: %s", error.text);
     /* A file whose template is of no use is still a model. */
-    m->chat.reason = copy(error.text, strlen(error.text));
+    m->chat.reason = mem_text(error.text, strlen(error.text));
     return m->chat.reason ? 0 : err_set(err, COHORT_E_MEMORY, NULL, "no memory for the chat template");
 }
 
