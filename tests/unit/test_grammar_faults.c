@@ -48,15 +48,13 @@ static const struct try tries[] = {
     {COHORT_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^(a{3,20}|b)*$\"}", "\"bb\""},
 };
 
-/* Errors, too, have paths of their own. */
+/* Errors, too, have paths of their own: of what only compiling finds. */
 static const struct try refused[] = {
-    {COHORT_GRAMMAR_JSON_SCHEMA, "{\"$ref\":\"#\"}", NULL},
     {COHORT_GRAMMAR_TAGS,
      "{\"type\":\"structural_tag\",\"format\":{\"type\":\"triggered_tags\",\"triggers\":[\"x\"],\"tags\":[{\"begin\":"
      "\"y\","
      "\"content\":{\"type\":\"any_text\"},\"end\":\"z\"}]}}",
      NULL},
-    {COHORT_GRAMMAR_EBNF, "root ::= root", NULL},
 };
 
 /* Everything that is done with a grammar. 0, or the code of what failed. */
@@ -97,6 +95,7 @@ static void fail_everywhere(const struct try *t, int expected) {
                      (long long)(grammar_held() - held));
         failed += rc == COHORT_E_MEMORY;
     }
+    assert_true(all > 0);
     assert_true(failed > all / STEP / 2);
 }
 
