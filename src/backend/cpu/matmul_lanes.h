@@ -39,12 +39,16 @@ enum {
     ROWS = 64,                            /* rows whose chains wait in memory at a time */
     FLOAT_GROUPS = 2,                     /* output groups of a tile of float weights, or one */
     FLOAT_ROWS = 3,
-    GROUPS = PASS_GROUPS > FLOAT_GROUPS ? PASS_GROUPS : FLOAT_GROUPS
+    GROUPS = PASS_GROUPS > FLOAT_GROUPS ? PASS_GROUPS : FLOAT_GROUPS,
+    LONE_ROWS = 2,   /* so few have a pass for each output group of integer weights: memory brings one stream sooner */
+    AHEAD = 16 << 10 /* bytes of packed weights from what is multiplied to what is fetched: several times what memory
+                        brings, at its best, while a line is under way */
 };
 
 struct panel {
-    uintptr_t ahead;   /* packed codes and scales that will be wanted next ... */
-    size_t ahead_step; /* ... and how many bytes of them each tile fetches beside a block */
+    uintptr_t ahead;   /* packed codes and scales that will be wanted later ... */
+    size_t ahead_step; /* ... how many bytes of them each tile fetches beside a block ... */
+    size_t ahead_next; /* ... and how far behind them those lie that go with the next block */
     _Alignas(64) struct panel_codes codes;
     _Alignas(64) float scale[PANEL_SETS][PACK_OUTPUTS], minimum[PANEL_SETS][PACK_OUTPUTS];
 };
@@ -75,14 +79,15 @@ static tile_fn tile_find(const struct packed *w, const struct panel *p, uint32_t
 static void codes_prepare(const struct packed *w, struct panel *to, const uint8_t *from, uint32_t blocks,
                           uint32_t n_rows);
 
-/* So that memory works while the processor does: what comes next is fetched little by little by all tiles of the
- * panel. May name addresses behind the end: a prefetch never faults. */
+/* So that memory works while the processor does: what comes later is fetched little by little by all tiles of the
+ * panel. To the second level of the cache, which has room for it and lets more of it be under way at a time than the
+ * first. May name addresses behind the end: a prefetch never faults. */
 LANES_INLINE void tile_prefetch(const struct tile *t, int group, uint32_t block) {
     /* Read anew for each block: kept in registers, they would push out what the products need. */
     const volatile struct panel *p = &t->panel[group];
     size_t step = p->ahead_step;
-    uintptr_t from = p->ahead + (t->part * t->blocks + block) * step, end = from + step;
-    for (from = (from + 63) & ~(uintptr_t)63; from < end; from += 64) __builtin_prefetch((const void *)from);
+    uintptr_t from = p->ahead + (t->part * t->blocks + block) * p->ahead_next, end = from + step;
+    for (from = (from + 63) & ~(uintptr_t)63; from < end; from += 64) __builtin_prefetch((const void *)from, 0, 2);
 }
 
 LANES_INLINE const struct act_block *act_at(const struct tile *t, int row, uint32_t block) {
@@ -113,26 +118,24 @@ static void super_scales_unpack(const struct pack_form *f, struct panel *p, cons
         lanes_store(p->minimum[i], lanes_mul(minimum, lanes_load_factor(factors + (sets + i) * PACK_OUTPUTS)));
 }
 
-/* Behind this panel comes the group's next, or the first one of the group that is PASS_GROUPS further, its scales
- * before it. */
-static void ahead_find(const struct packed *w, struct panel *p, uint32_t group, uint32_t first, uint32_t blocks,
-                       uint32_t n_rows) {
-    uint32_t all = w->cols / PACK_BLOCK, next = first + blocks < all ? all - first - blocks : all;
-    size_t bytes = (next < PANEL ? next : PANEL) * w->block_bytes;
-    uint32_t pieces = blocks * ((n_rows + INT_ROWS - 1) / INT_ROWS);
-    p->ahead = (uintptr_t)w->data + group * w->group_bytes + w->scale_bytes + (first + blocks) * w->block_bytes;
-    if (first + blocks == all) {
-        p->ahead += (PASS_GROUPS - 1) * w->group_bytes;
-        bytes += w->scale_bytes;
+/* The bytes of a pass are fetched in the order in which they lie, AHEAD of those that are multiplied: with these panels
+ * as many as there are for each of their blocks, scales among them. */
+static void ahead_find(const struct packed *w, struct panel *p, uint32_t group, uint32_t n_groups, uint32_t first,
+                       uint32_t blocks, uint32_t n_rows) {
+    uint32_t all = w->cols / PACK_BLOCK, pieces = blocks * ((n_rows + INT_ROWS - 1) / INT_ROWS);
+    size_t from = w->group_bytes * first / all, to = w->group_bytes * (first + blocks) / all;
+    size_t step = (to - from + pieces - 1) / pieces;
+    for (uint32_t g = 0; g < n_groups; g++) {
+        p[g].ahead = (uintptr_t)w->data + group * w->group_bytes + n_groups * from + AHEAD + g * step;
+        p[g].ahead_step = step;
+        p[g].ahead_next = n_groups * step;
     }
-    p->ahead_step = (bytes + pieces - 1) / pieces;
 }
 
 /* Blocks [first, first + blocks) of a group; first is a multiple of PANEL. */
 static void panel_prepare(const struct packed *w, struct panel *p, uint32_t group, uint32_t first, uint32_t blocks,
                           uint32_t n_rows) {
     const uint8_t *scales = (const uint8_t *)w->data + group * w->group_bytes;
-    ahead_find(w, p, group, first, blocks, n_rows);
     codes_prepare(w, p, scales + w->scale_bytes + first * w->block_bytes, blocks, n_rows);
     if (w->form->scales == SCALES_SUPER)
         super_scales_unpack(w->form, p, scales + first / PACK_SUPER * w->scale_step, blocks);
@@ -171,6 +174,7 @@ static void pass_int(const struct packed *w, uint32_t group, uint32_t n_groups, 
     uint32_t blocks = w->cols / PACK_BLOCK;
     for (uint32_t first = 0; first < blocks; first += PANEL) {
         t.blocks = blocks - first < PANEL ? blocks - first : PANEL;
+        ahead_find(w, panels, group, n_groups, first, t.blocks, n_rows);
         for (uint32_t g = 0; g < n_groups; g++) panel_prepare(w, &panels[g], group + g, first, t.blocks, n_rows);
         panels_run(w, panels, n_groups, t, first, n_rows, acc, y, y_stride);
     }
@@ -282,7 +286,7 @@ static void chains_store(const struct packed *w, uint32_t group, uint32_t n_grou
 static void matmul(const struct packed *w, uint32_t first, uint32_t end, const void *acts, size_t act_stride,
                    uint32_t n_rows, float *y, size_t y_stride) {
     _Alignas(64) chains acc[ROWS];
-    uint32_t step = w->kind == PACK_INT ? PASS_GROUPS : FLOAT_GROUPS;
+    uint32_t step = w->kind == PACK_FLOAT ? FLOAT_GROUPS : n_rows <= LONE_ROWS ? 1 : PASS_GROUPS;
     for (uint32_t group = first; group < end; group += step) {
         uint32_t n_groups = end - group < step ? end - group : step;
         int whole = (group + n_groups) * PACK_OUTPUTS <= w->rows;
