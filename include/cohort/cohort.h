@@ -313,8 +313,8 @@ typedef struct cohort_engine_options {
     uint32_t rows;          /* rows that run together */
     uint32_t queue;         /* waiting line behind them */
     uint32_t batch_tokens;  /* token budget of an iteration; raised to `rows` if below */
-    uint64_t kv_tokens;     /* state budget in tokens over all rows; 0: from kv_bytes, or else rows * context, capped at
-                               half of the memory */
+    uint64_t kv_tokens;     /* state budget in tokens over all rows; 0: from kv_bytes, or else `rows` times the pages
+                               that `context` takes, capped at half of the memory */
     uint64_t kv_bytes;      /* state budget in bytes; 0: see kv_tokens */
     int pipeline;           /* 1: next iteration launched before the last is delivered; output is the same either way */
     uint32_t ring_bytes;    /* undelivered output a request may hold before it is paused */

@@ -31,7 +31,9 @@ int budget_plan(const struct program *program, const cohort_engine_options *o, s
                              .row_tokens_max = o->context,
                              .chunk_max = o->batch_tokens,
                              .snapshots = o->cache ? SNAPSHOTS_PER_ROW * o->rows : 0};
-    if (!w.bytes && !w.tokens) w.tokens = (uint64_t)o->rows * o->context;
+    /* A row's last page is its own, however little of it is used. */
+    uint64_t row_pages = (o->context + BACKEND_PAGE_TOKENS - 1) / BACKEND_PAGE_TOKENS;
+    if (!w.bytes && !w.tokens) w.tokens = o->rows * row_pages * BACKEND_PAGE_TOKENS;
     int code = state_plan_make(program, &w, out, err);
     if (code || o->kv_bytes || o->kv_tokens) return code;
     uint64_t most = budget_memory_limit() / 2;

@@ -694,6 +694,12 @@ static void options_are_checked_and_reported(void **state) {
     assert_int_equal(cohort_engine_open(model, &o, &second, &err), COHORT_E_UNSUPPORTED);
     assert_null(second);
     run_close(0);
+    o.context = 33; /* the second page of a row is its own */
+    o.rows = 5;
+    engine = run_open_engine(model, &o);
+    cohort_engine_get_options(engine, &effective);
+    assert_true(effective.kv_tokens >= 5 * 64);
+    run_close(0);
 #define BAD(name, value)                                                                                               \
     do {                                                                                                               \
         o = options();                                                                                                 \
