@@ -232,8 +232,9 @@ static val f_slice(struct run *x, val self, const struct args *a) {
 
 static struct args rest_of(const struct args *a, uint32_t from) {
     struct args rest = *a;
-    rest.v += from < a->n ? from : a->n;
-    rest.n -= from < a->n ? from : a->n;
+    if (from > a->n) from = a->n;
+    if (from) rest.v += from; /* without any there is nothing to point into */
+    rest.n -= from;
     return rest;
 }
 
