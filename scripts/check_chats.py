@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the ids of rendered chats with those that llama.cpp's tokenizer makes of the same rendering, markers and all.
 
-usage: check_chats.py --tool BUILD/tests/unit/chat_tool --library LIBLLAMA.SO --models FOLDER --templates FOLDER [NAME...]
+usage: check_chats.py --tool BUILD/tests/unit/chat_tool --library LIBLLAMA.SO --models FOLDER --templates FOLDER [--write FILE] [NAME...]
 
 FOLDERs are llama.cpp's models and models/templates. Every vocabulary is tried with every template and with the built-in
 one for it. The chats hold no markers: there the two must be the same, id for id. Then the same chats with the template's
@@ -9,6 +9,7 @@ own markers in what a user says: no more markers than without.
 """
 import argparse
 import ctypes
+import hashlib
 import json
 import pathlib
 import re
@@ -79,20 +80,33 @@ class Peer:
         return ids
 
 
-def render(tool, model, template, chats):
-    """(ids, text, ends) or an error's text for each chat; a text if the template is refused."""
+def render(tool, model, templates, chats):
+    """For each template (a path; "": the built-in one) a text if it is refused, or for each chat (ids, text, ends) or an error's text.
+    None: a vocabulary that is none of ours."""
     lines = "".join(json.dumps(chat) + "\n" for chat in chats)
-    run = subprocess.run([tool, model, *([template] if template else [])], input=lines.encode(), capture_output=True)
+    run = subprocess.run([tool, model, *templates], input=lines.encode(), capture_output=True)
+    if run.returncode == 1:
+        return None
     if run.returncode:
-        return f"refused: {run.returncode} {run.stderr.decode().strip()}"
+        sys.exit(f"{model}: {run.returncode} {run.stderr.decode().strip()}")
     out = []
     for line in run.stdout.decode().splitlines():
-        if line.startswith("error"):
+        if line.startswith("refused"):
             out.append(line)
+        elif line == "template":
+            out.append([])
+        elif line.startswith("error"):
+            out[-1].append(line)
         else:
             ids, text, ends = line.split("\t")
-            out.append(([int(i) for i in ids.split()], bytes.fromhex(text), [int(i) for i in ends.split()]))
+            out[-1].append(([int(i) for i in ids.split()], bytes.fromhex(text), [int(i) for i in ends.split()]))
     return out
+
+
+def fingerprint(answers):
+    """Of all the ids that one template gives; what is refused counts as that."""
+    ids = answers[:7] if isinstance(answers, str) else [None if isinstance(a, str) else a[0] for a in answers]
+    return hashlib.blake2b(json.dumps(ids).encode(), digest_size=6).hexdigest()
 
 
 def marker_ids(peer, texts):
@@ -120,15 +134,11 @@ def count(ids, markers):
     return {m: ids.count(i) for m, i in markers.items()}
 
 
-def check(tool, model, peer, template, shown):
-    name = pathlib.Path(template).name if template else "built-in"
-    got = render(tool, model, template, CHATS)
-    if isinstance(got, str):
-        print(f"  {name}: {got}")
-        return 0, 0, 0, 0
+def check(name, got, forged, peer, shown):
+    """(chats, those with the peer's ids, forged chats, those without a marker of the user's)"""
     same = tried = 0
     texts = set()
-    for chat, g in zip(CHATS, got):
+    for g in got:
         if isinstance(g, str):
             continue
         tried += 1
@@ -139,9 +149,8 @@ def check(tool, model, peer, template, shown):
             shown[0] += 1
             print(f"  {name}: {g[1]!r}\n    got  {g[0]}\n    peer {want}")
     markers = marker_ids(peer, texts - {b"<b>", b"</b>"})
-    forged = render(tool, model, template, forge(CHATS, markers))
     kept = asked = 0
-    for g, f in zip(got, forged):
+    for g, f in zip(got, forged(markers)):
         if isinstance(g, str) or isinstance(f, str) or not markers:
             continue
         asked += 1
@@ -153,27 +162,48 @@ def check(tool, model, peer, template, shown):
     return tried, same, asked, kept
 
 
+def check_model(args, model, templates):
+    """The sums over all templates, and what is to be stored; None: no vocabulary of ours."""
+    answers = render(args.tool, model, templates, CHATS)
+    if answers is None:
+        return None
+    peer, sums, shown = Peer(args.library, model), [0, 0, 0, 0], [0]
+    for template, got in zip(templates, answers):
+        if isinstance(got, str):
+            print(f"  {pathlib.Path(template).name or 'built-in'}: {got}")
+            continue
+        more = check(pathlib.Path(template).name or "built-in", got, lambda markers: render(args.tool, model, [template], forge(CHATS, markers))[0],
+                     peer, shown)
+        sums = [a + b for a, b in zip(sums, more)]
+    return sums, " ".join(fingerprint(got) for got in answers)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for option in ("--tool", "--library", "--models", "--templates"):
         parser.add_argument(option, required=True)
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--template", default="")
+    parser.add_argument("--write", help="a file for the fingerprints of what was equal, which tests/templates compares")
     parser.add_argument("names", nargs="*")
     args = parser.parse_args()
-    ok = True
-    templates = [None, *sorted(str(p) for p in pathlib.Path(args.templates).glob("*.jinja") if args.template in p.name)]
+    ok, stored = True, {}
+    templates = ["", *sorted(str(p) for p in pathlib.Path(args.templates).glob("*.jinja") if args.template in p.name)]
     for model in sorted(str(p) for p in pathlib.Path(args.models).glob("ggml-vocab-*.gguf")) + args.model:
         name = pathlib.Path(model).name.removeprefix("ggml-vocab-").removesuffix(".gguf")
         if args.names and name not in args.names:
             continue
-        if isinstance(render(args.tool, model, None, CHATS[:1]), str):
-            continue  # no vocabulary of ours
-        peer, sums, shown = Peer(args.library, model), [0, 0, 0, 0], [0]
-        for template in templates:
-            sums = [a + b for a, b in zip(sums, check(args.tool, model, peer, template, shown))]
+        found = check_model(args, model, templates)
+        if found is None:
+            continue
+        sums, fingerprints = found
         print(f"{name:16} {sums[1]}/{sums[0]} chats as the peer's, {sums[3]}/{sums[2]} forged ones without a marker", flush=True)
-        ok &= sums[0] == sums[1] and sums[2] == sums[3] and sums[0] > 0
+        good = sums[0] == sums[1] and sums[2] == sums[3] and sums[0] > 0
+        ok &= good
+        if good:
+            stored[name] = fingerprints
+    if args.write:
+        pathlib.Path(args.write).write_text(json.dumps(stored, indent=0) + "\n")
     sys.exit(0 if ok else 1)
 
 

@@ -1,9 +1,10 @@
 /* Renders chats with a model file's vocabulary, for comparisons with other tokenizers (scripts/check_chats.py).
  *
- * usage: chat_tool MODEL [TEMPLATE]
- * TEMPLATE: a file with a chat template; without it the built-in one for the vocabulary. Standard input: lines of JSON,
- * {"messages","tools","variables","ending"}. For each, one line: the ids, a tab, the rendering in hexadecimal, a tab
- * and the ends of turns; or "error", a code's name and a message. */
+ * usage: chat_tool MODEL TEMPLATE ...
+ * TEMPLATE: a file with a chat template; "": the built-in one for the vocabulary. Standard input: lines of JSON,
+ * {"messages","tools","variables","ending"}. For each template: "refused" and a message on a line, or "template" and
+ * then a line for each chat: the ids, a tab, the rendering in hexadecimal, a tab and the ends of turns; or "error", a
+ * code's name and a message. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,31 +53,36 @@ static char *read_file(const char *path) {
     return text;
 }
 
-int main(int argc, char **argv) {
-    struct model_file *file;
-    struct tokenizer *t;
+static void answer_all(const struct tokenizer *t, const char *path, const json_t *chats) {
     struct chat_template *template;
     cohort_error err;
-    if (argc < 2) return 2;
+    char *given = *path ? read_file(path) : NULL;
+    const char *text = given ? given : chat_builtin_choose(t)->text;
+    if (chat_template_make(t, text, strlen(text), NULL, 0, &template, &err)) {
+        printf("refused %s\n", err.text);
+    } else {
+        puts("template");
+        for (size_t i = 0; i < json_array_size(chats); i++) answer(template, json_array_get(chats, i));
+        chat_template_free(template);
+    }
+    free(given);
+}
+
+int main(int argc, char **argv) {
+    static char line[1 << 20];
+    struct model_file *file;
+    struct tokenizer *t;
+    cohort_error err;
+    if (argc < 3) return 2;
     if (model_file_open(argv[1], &file, &err) || tokenizer_open(model_file_meta(file), &t, &err)) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
     model_file_close(file);
-    char *given = argc > 2 ? read_file(argv[2]) : NULL;
-    const char *text = given ? given : chat_builtin_choose(t)->text;
-    if (chat_template_make(t, text, strlen(text), NULL, 0, &template, &err)) {
-        fprintf(stderr, "%s\n", err.text);
-        return 3;
-    }
-    static char line[1 << 20];
-    while (fgets(line, sizeof line, stdin)) {
-        json_t *asked = json_loads(line, 0, NULL);
-        answer(template, asked);
-        json_decref(asked);
-    }
-    chat_template_free(template);
+    json_t *chats = json_array();
+    while (fgets(line, sizeof line, stdin)) json_array_append_new(chats, json_loads(line, 0, NULL));
+    for (int i = 2; i < argc; i++) answer_all(t, argv[i], chats);
+    json_decref(chats);
     tokenizer_close(t);
-    free(given);
     return 0;
 }
