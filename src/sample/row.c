@@ -115,7 +115,7 @@ static void copy_past(struct sample_row *r, const cohort_request *q, const struc
 int sample_row_make(struct sample_row **out, const struct sample_params *params, const cohort_request *q,
                     uint32_t max_new, uint32_t vocab, const int32_t *ends, uint32_t ends_n,
                     const struct tokenizer *tokenizer, cohort_error *err) {
-    struct needs need = {.params = params, .q = q, .vocab = vocab, .ends_n = q->ignore_eos ? 0 : ends_n};
+    struct needs need = {.params = params, .q = q, .vocab = vocab, .ends_n = q->ignore_eos && !q->grammar ? 0 : ends_n};
     struct sample_row sizes = {.prompt_n = (uint32_t)q->prompt_n,
                                .most = (uint32_t)q->prompt_n + max_new,
                                .biases_n = (uint32_t)q->biases_n,

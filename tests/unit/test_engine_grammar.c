@@ -185,6 +185,10 @@ static void test_a_grammar_at_its_end_ends_the_row(void **state) {
         run_request(engine, &q, &got);
         for (uint32_t i = 0; i < got.ids_n; i++) assert_int_not_equal(got.ids[i], info.eos);
         outcome_free(&got);
+        q.min_tokens = q.max_tokens; /* but not before it may */
+        run_request(engine, &q, &got);
+        assert_int_not_equal(got.stop_token, info.eos);
+        outcome_free(&got);
     }
     assert_true(by_token > 3);
     run_close(0);
