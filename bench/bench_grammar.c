@@ -40,6 +40,11 @@ enum { WALKS = 12, STEPS = 250, SAMPLES = WALKS * STEPS };
 #define TOOLS                                                                                                          \
     "{\"type\":\"structural_tag\",\"format\":{\"type\":\"triggered_tags\",\"triggers\":[\"<tool_call>\"],\"tags\":"    \
     "[" TOOL("person", PERSON) "," TOOL("order", ORDER) "]}}"
+#define STRINGS                                                                                                        \
+    "{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"text\":{\"type\":\"string\",\"minLength\":"  \
+    "40,"                                                                                                              \
+    "\"maxLength\":90},\"tags\":{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":12}}},\"required\":[" \
+    "\"text\",\"tags\"],\"additionalProperties\":false}}"
 #define LIST                                                                                                           \
     "root ::= (\"- \" item \"\\n\")+\n"                                                                                \
     "item ::= [^\\n]{1,200}\n"
@@ -59,6 +64,9 @@ static const struct {
     {"enum", COHORT_GRAMMAR_JSON_SCHEMA, "{\"enum\":[\"positive\",\"negative\",\"neutral\"]}", 0},
     {"date", COHORT_GRAMMAR_REGEX, "\\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\\d|3[01])", 0},
     {"list", COHORT_GRAMMAR_EBNF, LIST, 0},
+    {"shorter lines", COHORT_GRAMMAR_EBNF, "root ::= (\"- \" [^\\n]{1,60} \"\\n\")+\n", 0},
+    {"sentences", COHORT_GRAMMAR_REGEX, "([A-Z][a-z]{1,9}( [a-z]{1,9}){3,9}[.?!] )*", 0},
+    {"short strings", COHORT_GRAMMAR_JSON_SCHEMA, STRINGS, 0},
     {"two tools", COHORT_GRAMMAR_TAGS, TOOLS, 0},
 };
 

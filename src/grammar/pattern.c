@@ -43,8 +43,11 @@ static int fail(struct reader *r, int code, const char *reason) {
     return r->failed;
 }
 
+/* An expression; inside a grammar it stands in quotation marks, and escapes are escaped. */
 static void put(struct reader *r, const char *text) {
-    int rc = r->failed ? 0 : buf_adds(r->out, text);
+    int rc = r->failed                                  ? 0
+             : *text == '\\' && r->use == PATTERN_WHOLE ? buf_addf(r->out, "\\%s", text)
+                                                        : buf_adds(r->out, text);
     if (rc) fail(r, rc, "too large");
 }
 
@@ -100,7 +103,6 @@ static void set_remove(struct reader *r, const struct range *what, int n) {
     set_negate(r);
 }
 
-/* In the compiler's expressions, or in its grammars, which have eight digits where those have braces. */
 static void put_code(struct reader *r, uint32_t code) {
     char text[16];
     int plain = (code >= 'a' && code <= 'z') || (code >= 'A' && code <= 'Z') || (code >= '0' && code <= '9');
@@ -109,13 +111,8 @@ static void put_code(struct reader *r, uint32_t code) {
     else if (code <= 0xffff)
         snprintf(text, sizeof text, "\\u%04x", code);
     else
-        snprintf(text, sizeof text, r->use == PATTERN_WHOLE ? "\\U%08x" : "\\u{%x}", code);
+        snprintf(text, sizeof text, "\\u{%x}", code);
     put(r, text);
-}
-
-/* Where the one has nothing, the other has blanks and quotes. */
-static void put_apart(struct reader *r, const char *text) {
-    if (r->use == PATTERN_WHOLE) put(r, text);
 }
 
 static void put_set(struct reader *r) {
@@ -130,9 +127,7 @@ static void put_set(struct reader *r) {
         return;
     }
     if (s->n == 1 && s->ranges[0].low == s->ranges[0].high) {
-        put_apart(r, "\"");
         put_code(r, s->ranges[0].low);
-        put_apart(r, "\" ");
         return;
     }
     put(r, "[");
@@ -143,7 +138,6 @@ static void put_set(struct reader *r) {
         put_code(r, s->ranges[i].high);
     }
     put(r, "]");
-    put_apart(r, " ");
 }
 
 static void put_one(struct reader *r, uint32_t code) {
@@ -312,10 +306,8 @@ static void read_group(struct reader *r, int outermost) {
         return;
     }
     put(r, "(");
-    put_apart(r, " ");
     read_choices(r, outermost);
     put(r, ")");
-    put_apart(r, " ");
     r->depth--;
     if (r->at == r->end)
         fail(r, COHORT_E_ARGUMENT, "a group is not closed");
@@ -390,7 +382,6 @@ static int read_bounds(struct reader *r) {
     else
         snprintf(text, sizeof text, "{%u,%u}", low, high);
     put(r, text);
-    put_apart(r, " ");
     return 1;
 }
 
@@ -400,7 +391,6 @@ static void read_repeat(struct reader *r) {
     if (c == '*' || c == '+' || c == '?') {
         char text[2] = {c, 0};
         put(r, text);
-        put_apart(r, " ");
         r->at++;
     } else if (c != '{' || !read_bounds(r)) {
         return;
@@ -442,7 +432,6 @@ static void read_sequence(struct reader *r, int outermost) {
     }
     if (outermost && r->use == PATTERN_STRING && !anchored) put_anything(r);
     anchored = 0;
-    if (r->at == r->end || strchr("|)$", *r->at)) put_apart(r, "\"\" ");
     while (!r->failed && r->at < r->end && *r->at != '|' && *r->at != ')') {
         const char *next = r->at + 1;
         if (outermost && *r->at == '$' && (next == r->end || *next == '|' || *next == ')')) {
@@ -461,15 +450,17 @@ static void read_choices(struct reader *r, int outermost) {
         read_sequence(r, outermost);
         if (r->failed || r->at == r->end || *r->at != '|') return;
         put(r, "|");
-        put_apart(r, " ");
         r->at++;
     }
 }
 
 int pattern_rewrite(const char *text, size_t len, enum pattern_use use, struct buf *out, cohort_error *err) {
     struct reader r = {.begin = text, .at = text, .end = text + len, .use = use, .out = out, .err = err};
-    put_apart(&r, "root ::= ");
+    /* One automaton for all of it: rules of a grammar have ends, and what reaches beyond an end is looked at token by
+     * token when a mask is made. */
+    if (use == PATTERN_WHOLE) put(&r, "root ::= Regex(\"");
     read_choices(&r, 1);
+    if (use == PATTERN_WHOLE) put(&r, "\")");
     if (!r.failed && r.at < r.end) fail(&r, COHORT_E_ARGUMENT, "a group is closed that is not open");
     return r.failed;
 }
