@@ -126,8 +126,8 @@ def bench_start(args, model, results):
         results.add({**line, "bench": line["test"]})
         if line["test"] == "start":
             rows.append((f"start: {line['what']}", "s", line["cohort"], line.get("peer"), line["goal"]))
-        elif line["server"] == "cohort":
-            rows.append((f"peak memory, {line['tokens']:,} tokens, of file + state", "x", line["ratio"], None, line["goal"]))
+        elif line["server"] != "llama.cpp":
+            rows.append((f"peak memory of {line['server']}, {line['tokens']:,} tokens, of file + state", "x", line["ratio"], None, line["goal"]))
     return rows
 
 

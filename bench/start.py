@@ -8,7 +8,8 @@ usage: start.py [--model default] [--peer FOLDER] [--threads 2] [--rounds 5] [--
 beginning, with the file in the page cache; the least of all rounds, and CPU seconds until then, which a busy machine inflates less. `run`:
 a whole `cohort run -n 1`, exec to exit. `peak memory`: VmHWM of the server after `rows` requests of `context` tokens each, prompt and
 answer. The first rows still answer when the last prompt has been read, so all are there at one time. Terms: the file, and the live state:
-keys and values of every token that a layer can still see, of rows that lack half of their answers.
+keys and values of every token that a layer can still see, of rows that lack half of their answers. By default cohort also keeps what it
+read, for prompts to come, within the state budget that it tells at its start; `--no-cache` is the rows' own state alone.
 
 A system whose host takes free memory back (a virtual machine's balloon) pays for fresh pages again after a pause; then the least round is
 one that came soon after another.
@@ -190,7 +191,9 @@ def report_start(args, results):
 def report_memory(args, results):
     file = args.model.path.stat().st_size
     rows, of_ours = [], None
-    for name, command in list(zip(("cohort", "llama.cpp"), commands(args, args.rows, args.context)))[:1 if args.no_peer_memory else 2]:
+    ours, *theirs = commands(args, args.rows, args.context)
+    servers = [("cohort", ours), ("cohort --no-cache", [*ours, "--no-cache"])] + [("llama.cpp", c) for c in theirs if not args.no_peer_memory]
+    for name, command in servers:
         peak, tokens, seconds = peak_memory(args, command)
         live = args.rows * args.model.seen(tokens // args.rows - args.context // ANSWER_PART // 2) * args.model.seen_bytes
         ratio, of_ours = peak / (file + live), of_ours or peak
