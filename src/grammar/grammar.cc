@@ -225,6 +225,9 @@ static int compile_within(struct compile_job *job, budget *b) {
         return spent_error(b->what, job->limits, job->err);
     } catch (const std::exception &e) {
         if (b->what != cohort::spent::nothing) return spent_error(b->what, job->limits, job->err);
+        /* Expressions come here well written: what is wrong with one is its size. */
+        if (strstr(e.what(), "Failed to build the automaton"))
+            return err_set(job->err, COHORT_E_LIMIT, "grammar", "an expression of it is too large");
         return err_set(job->err, COHORT_E_ARGUMENT, "grammar", "%s", reason(e.what()));
     } catch (...) {
         return err_set(job->err, COHORT_E_ARGUMENT, "grammar", "not a grammar");

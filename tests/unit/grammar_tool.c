@@ -55,7 +55,7 @@ static json_t *walk(const struct grammar *g) {
         else if (token == RIG_END)
             out = json_stringn(text.len ? text.data : "", text.len);
         else
-            buf_adds(&text, rig_text(token));
+            token == 0 ? buf_add(&text, "", 1) : buf_adds(&text, rig_text(token));
     }
     buf_free(&text);
     grammar_state_free(s);

@@ -252,6 +252,7 @@ static void what_would_not_hold_is_refused(void **state) {
         {COHORT_GRAMMAR_REGEX, COHORT_E_UNSUPPORTED, "\\bab", "escape"},
         {COHORT_GRAMMAR_REGEX, COHORT_E_UNSUPPORTED, "a^b", "anchor"},
         {COHORT_GRAMMAR_REGEX, COHORT_E_ARGUMENT, "(a", "not closed"},
+        {COHORT_GRAMMAR_REGEX, COHORT_E_LIMIT, "(((a{1,30}){1,30}){1,30}){1,30}", "too large"},
         {COHORT_GRAMMAR_EBNF, COHORT_E_ARGUMENT, "root ::= other", "no rule \"other\""},
         {COHORT_GRAMMAR_EBNF, COHORT_E_ARGUMENT, "root ::= \"a\" root", "no text ends"},
         {COHORT_GRAMMAR_EBNF, COHORT_E_ARGUMENT,
