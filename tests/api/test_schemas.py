@@ -182,7 +182,7 @@ def try_one(server, fields):
     return reply.status_code, time.monotonic() - begin, reply.text[:200]
 
 
-MARGIN = (64 << 20) + (512 << 20 if "asan" in BINARY else 0)  # of memory: compiled grammars that are kept, and what malloc does
+MARGIN = (64 << 20) + (1 << 30 if "asan" in BINARY else 0)  # of memory: compiled grammars that are kept, what malloc does, and a sanitizer
 
 
 def test_what_is_made_to_harm_is_refused_at_once_beside_an_undisturbed_neighbour(start):
