@@ -18,7 +18,7 @@
 #include "backend/cpu/pack.h"
 #include "backend/cpu/unpack.h"
 
-enum { PASS_GROUPS = 1, INT_GROUPS = 1, INT_ROWS = 4 };
+enum { PASS_GROUPS = 1, INT_GROUPS = 1, INT_ROWS = 4, LONE_FETCHES_BYTES = 1 };
 
 struct panel_codes {
     const uint8_t *direct; /* the packed codes, if tiles read those; else NULL and what follows is filled: */

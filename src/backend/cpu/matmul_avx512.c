@@ -4,7 +4,7 @@
 #include "backend/cpu/pack.h"
 
 /* Of thirty-two registers twelve hold chains and twelve sums. */
-enum { PASS_GROUPS = 2, INT_GROUPS = 2, INT_ROWS = 6 };
+enum { PASS_GROUPS = 2, INT_GROUPS = 2, INT_ROWS = 6, LONE_FETCHES_BYTES = 0 };
 #define EACH_ROWS(f, ...)                                                                                              \
     f(1, __VA_ARGS__) f(2, __VA_ARGS__) f(3, __VA_ARGS__) f(4, __VA_ARGS__) f(5, __VA_ARGS__) f(6, __VA_ARGS__)
 #define EACH_GROUPS(f, ...) f(1, __VA_ARGS__) f(2, __VA_ARGS__)

@@ -5,7 +5,7 @@
 #include "backend/cpu/pack.h"
 
 /* Of sixteen registers eight hold sums; the chains, used once per block, wait on the stack. */
-enum { PASS_GROUPS = 1, INT_GROUPS = 1, INT_ROWS = 4 };
+enum { PASS_GROUPS = 1, INT_GROUPS = 1, INT_ROWS = 4, LONE_FETCHES_BYTES = 1 };
 #define EACH_ROWS(f, ...)   f(1, __VA_ARGS__) f(2, __VA_ARGS__) f(3, __VA_ARGS__) f(4, __VA_ARGS__)
 #define EACH_GROUPS(f, ...) f(1, __VA_ARGS__)
 

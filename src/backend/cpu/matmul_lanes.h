@@ -4,9 +4,10 @@
  *
  *     PASS_GROUPS           output groups that share a pass over the rows, for integer weights
  *     INT_GROUPS, INT_ROWS  output groups and rows that one tile takes at most
- *     struct panel_codes    a panel's codes as the level's tiles want them
- *     lanes_load_factor(p), lanes_load_bf16(p)
- *     codes_prepare, tile_find    declared below
+ *     LONE_FETCHES_BYTES    whether codes of whole bytes are fetched ahead for LONE_ROWS rows, too: where a tile of
+ * them does little else than read, the processor's own fetching may do better alone struct panel_codes    a panel's
+ * codes as the level's tiles want them lanes_load_factor(p), lanes_load_bf16(p) codes_prepare, tile_find    declared
+ * below
  *
  * Integer weights go through a panel in the L1 cache: eight blocks of columns of an output group, their scales widened,
  * and their codes unpacked to bytes if that pays for the number of rows. Tiles of rows run over the panel; their fp32
@@ -125,6 +126,7 @@ static void ahead_find(const struct packed *w, struct panel *p, uint32_t group, 
     uint32_t all = w->cols / PACK_BLOCK, pieces = blocks * ((n_rows + INT_ROWS - 1) / INT_ROWS);
     size_t from = w->group_bytes * first / all, to = w->group_bytes * (first + blocks) / all;
     size_t step = (to - from + pieces - 1) / pieces;
+    if (!LONE_FETCHES_BYTES && n_rows <= LONE_ROWS && w->form->bits == 8) step = 0;
     for (uint32_t g = 0; g < n_groups; g++) {
         p[g].ahead = (uintptr_t)w->data + group * w->group_bytes + n_groups * from + AHEAD + g * step;
         p[g].ahead_step = step;

@@ -18,7 +18,7 @@
 #include "backend/cpu/unpack.h"
 
 /* Three rows: twelve registers of chains, twelve of sums, four of codes, three of activations. */
-enum { PASS_GROUPS = 1, INT_GROUPS = 1, INT_ROWS = 3 };
+enum { PASS_GROUPS = 1, INT_GROUPS = 1, INT_ROWS = 3, LONE_FETCHES_BYTES = 1 };
 
 struct panel_codes {
     const uint8_t *direct; /* the packed codes, if tiles read those; else NULL and what follows is filled: */
