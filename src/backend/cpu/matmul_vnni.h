@@ -11,6 +11,8 @@
 #ifndef BACKEND_CPU_MATMUL_VNNI_H
 #define BACKEND_CPU_MATMUL_VNNI_H
 
+#include <assert.h>
+
 struct panel_codes {
     const uint8_t *at;     /* [block][slab][64]: `room`, or the packed weights themselves if they are w + 128 */
     const uint8_t *packed; /* not NULL: codes as they are packed, and */
@@ -192,7 +194,8 @@ static const struct direct {
 static tile_fn direct_find(const struct pack_form *f, uint32_t n_groups, uint32_t n_rows) {
     const struct direct *d = directs;
     int source = f->codebook ? BITS_4_TABLE : f->bits;
-    while (d->source != source || d->cols != f->scale_cols || d->has_min != f->has_min) d++;
+    for (; d->source != source || d->cols != f->scale_cols || d->has_min != f->has_min; d++)
+        assert(d + 1 < directs + sizeof directs / sizeof *directs);
     return d->tiles[n_groups - 1][n_rows - 1];
 }
 

@@ -3,7 +3,7 @@
  * level, so the packers are plain C. It keeps the bits per weight of the file: a single row's speed is that of memory.
  *
  * A new weight type is one unpack step (unpack.h), one line of the table in pack.c, and its places in matmul_avx2.c and
- * matmul_neon.c (matmul_vnni.h asks the table). */
+ * matmul_neon.c (matmul_vnni.h asks the table, and lists the forms that there are). */
 #ifndef BACKEND_CPU_PACK_H
 #define BACKEND_CPU_PACK_H
 
