@@ -6,7 +6,7 @@ usage: constrained.py [--model default] [--free 8] [--neighbours 8] [--tokens 12
 One server. Measured rows stream free text, always `tokens` long; beside them as many neighbours run all the time, which are in turn free and
 constrained (A B A ...; by schemas, an expression and a grammar that never come to an end). `free` is the measured rows' tokens per second from each
 one's first piece to its last, added; `neighbours` what the others made meanwhile, with the tokens that their grammars filled in. Grammars are compiled
-before. Then what masks took, from the server's metrics.
+before.
 """
 import argparse
 import asyncio
@@ -131,21 +131,18 @@ def main():
     with load.Server(command) as server:
         for kinds in (FREE, CONSTRAINED):  # warms up, and compiles
             asyncio.run(play(server.port, argparse.Namespace(**{**vars(args), "tokens": 8}), kinds))
-        begin = metrics(server.port)
         for which in ["free"] + ["constrained", "free"] * args.rounds:
             common.note(f"{model.name}: neighbours {which}")
             rates = asyncio.run(play(server.port, args, FREE if which == "free" else CONSTRAINED))
             found[which].append(rates)
             results.add({"bench": "constrained", "model": model.name, "neighbours": which, "rows": args.free, "tokens": args.tokens,
                          "tokens_per_s": rates[0], "neighbours_tokens_per_s": rates[1]})
-        end = metrics(server.port)
     print(f"{common.machine_text(results.machine)}; {model.name}, {args.free} free rows of {args.tokens} tokens beside {args.neighbours} neighbours; "
           f"medians of {len(found['free'])} and {len(found['constrained'])} runs, alternating\n")
     middle = {which: [statistics.median(run[i] for run in runs) for i in (0, 1)] for which, runs in found.items()}
     rows = [[which, f"{middle[which][0]:.1f}", f"{100 * (middle[which][0] / middle['free'][0] - 1):+.1f} %", f"{middle[which][1]:.1f}",
              " ".join(f"{run[0]:.1f}" for run in found[which])] for which in found]
     print(common.table(["neighbours", "free tok/s", "change", "theirs tok/s", "runs"], rows, args.markdown))
-    print(f"\n{end['cohort_requests_total'] - begin['cohort_requests_total']:.0f} requests")
 
 
 if __name__ == "__main__":

@@ -169,11 +169,11 @@ def check_model(args, model, templates):
         return None
     peer, sums, shown = Peer(args.library, model), [0, 0, 0, 0], [0]
     for template, got in zip(templates, answers):
+        name = pathlib.Path(template).name or "built-in"
         if isinstance(got, str):
-            print(f"  {pathlib.Path(template).name or 'built-in'}: {got}")
+            print(f"  {name}: {got}")
             continue
-        more = check(pathlib.Path(template).name or "built-in", got, lambda markers: render(args.tool, model, [template], forge(CHATS, markers))[0],
-                     peer, shown)
+        more = check(name, got, lambda markers: render(args.tool, model, [template], forge(CHATS, markers))[0], peer, shown)
         sums = [a + b for a, b in zip(sums, more)]
     return sums, " ".join(fingerprint(got) for got in answers)
 
@@ -187,6 +187,8 @@ def main():
     parser.add_argument("--write", help="a file for the fingerprints of what was equal, which tests/templates compares")
     parser.add_argument("names", nargs="*")
     args = parser.parse_args()
+    if args.write and (args.names or args.template):
+        parser.error("--write is for all vocabularies and templates")
     ok, stored = True, {}
     templates = ["", *sorted(str(p) for p in pathlib.Path(args.templates).glob("*.jinja") if args.template in p.name)]
     for model in sorted(str(p) for p in pathlib.Path(args.models).glob("ggml-vocab-*.gguf")) + args.model:

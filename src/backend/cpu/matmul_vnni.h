@@ -1,10 +1,12 @@
 /* Integer products with VNNI, for every level that has it. vpdpbusd adds four products of unsigned and signed bytes to
  * an int32, exactly. The panel holds every weight as w + 128, whatever its type, and a sum starts at -128 * (sum of q),
- * so that one kernel serves all types. Activations are prepared by the AVX2 level.
+ * so that one kernel serves all types. One or two rows take the packed codes, each slab made w + 128 in registers: from
+ * the third row on a panel pays. Activations are prepared by the AVX2 level.
  *
  * Included by matmul_LEVEL.c behind lanes_LEVEL.h and the level's definitions:
  *
- *     PASS_GROUPS, INT_GROUPS, INT_ROWS, lanes_load_factor, lanes_load_bf16    see matmul_lanes.h
+ *     PASS_GROUPS, INT_GROUPS, INT_ROWS, LONE_FETCHES_BYTES                    see matmul_lanes.h
+ *     lanes_load_factor, lanes_load_bf16                                       likewise
  *     EACH_ROWS(f, ...), EACH_GROUPS(f, ...)    f(1, ...) f(2, ...) to INT_ROWS, to INT_GROUPS
  *     slab, slab_load, slab_store, slab_or, slab_add, slab_bits, slab_look_up  64 bytes of codes: 16 outputs, 4 columns
  *     sums, sums_splat, sums_add, sums_float                                   16 int32 sums */
@@ -170,6 +172,7 @@ static const tile_fn tiles[2][2][INT_GROUPS][INT_ROWS] = {
     {{EACH_GROUPS(NAMES, min_32)}, {EACH_GROUPS(NAMES, min_16)}}};
 
 /* Likewise by packed codes, of the forms that there are. */
+_Static_assert(LONE_ROWS == 2, "DIRECTS and DIRECT_NAMES have as many");
 #define EACH_FORM(f)                                                                                                   \
     f(BITS_2, 16, 1) f(BITS_3, 16, 0) f(BITS_4, 32, 0) f(BITS_4, 32, 1) f(BITS_4_TABLE, 32, 0) f(BITS_5, 32, 0)        \
         f(BITS_5, 32, 1) f(BITS_6, 16, 0)
