@@ -6,11 +6,13 @@ usage: constrained.py [--model default] [--free 8] [--neighbours 8] [--tokens 12
 One server. Measured rows stream free text, always `tokens` long; beside them as many neighbours run all the time, which are in turn free and
 constrained (A B A ...; by schemas, an expression and a grammar that never come to an end). `free` is the measured rows' tokens per second from each
 one's first piece to its last, added; `neighbours` what the others made meanwhile, with the tokens that their grammars filled in. Grammars are compiled
-before.
+before. A shared machine's speed wanders by more than what is looked for: `change` is the median over the constrained runs of each one's distance from
+the mean of the two free ones around it, with the bounds between which that median lies in 95 of 100 (by order: no shape of the noise is assumed).
 """
 import argparse
 import asyncio
 import json
+import math
 import pathlib
 import statistics
 import time
@@ -112,6 +114,15 @@ async def play(port, args, kinds):
     return sum(stream.rate() for stream in measured), theirs
 
 
+def bounds(n):
+    """Of n sorted values, the two between which the median of what they are drawn from lies in at least 95 of 100 (binomial); all of them if n < 6."""
+    outside, low = 1 / 2**n, 0  # the chance that fewer than low + 1 lie below it
+    while low + 1 < n - 2 - low and 2 * (outside + math.comb(n, low + 1) / 2**n) <= 0.05:
+        low += 1
+        outside += math.comb(n, low) / 2**n
+    return low, n - 1 - low
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="default")
@@ -139,9 +150,14 @@ def main():
                          "tokens_per_s": rates[0], "neighbours_tokens_per_s": rates[1]})
     print(f"{common.machine_text(results.machine)}; {model.name}, {args.free} free rows of {args.tokens} tokens beside {args.neighbours} neighbours; "
           f"medians of {len(found['free'])} and {len(found['constrained'])} runs, alternating\n")
+    around = found["free"]
+    changes = sorted(100 * (2 * run[0] / (around[i][0] + around[i + 1][0]) - 1) for i, run in enumerate(found["constrained"]))
+    low, high = bounds(len(changes))
+    change = f"{statistics.median(changes):+.1f} % ({changes[low]:+.1f} to {changes[high]:+.1f})"
+    results.add({"bench": "constrained", "model": model.name, "changes_percent": [round(each, 2) for each in changes]})
     middle = {which: [statistics.median(run[i] for run in runs) for i in (0, 1)] for which, runs in found.items()}
-    rows = [[which, f"{middle[which][0]:.1f}", f"{100 * (middle[which][0] / middle['free'][0] - 1):+.1f} %", f"{middle[which][1]:.1f}",
-             " ".join(f"{run[0]:.1f}" for run in found[which])] for which in found]
+    rows = [[which, f"{middle[which][0]:.1f}", change if which == "constrained" else "", f"{middle[which][1]:.1f}",
+             " ".join(f"{run[0]:.0f}" for run in found[which])] for which in found]
     print(common.table(["neighbours", "free tok/s", "change", "theirs tok/s", "runs"], rows, args.markdown))
 
 
