@@ -72,3 +72,56 @@ def test_patterns(tool: Tool, part):
             continue  # the characters that JSON escapes are left out: nothing may be left
         for text in answer["walks"]:
             assert text is None or check(whole.search, json.loads(text)), (expression, text)
+
+
+# Counts that are kept as counts: beside each other, behind each other, in choices, in repeated groups, at the end and before what their class has, too.
+CLASSES = {"[ab]": "ab", "[bc]": "bc", "[a-c ]": "abc ", "[^ab]": "cx ", "a": "a", ".": "ab x", "[\u00e9b]": "\u00e9b"}
+BETWEEN = ["", "x", " ", "b", "\\n", "-?", "(x|,)"]
+COUNTS = [(9, 9), (10, 12), (0, 9), (1, 11), (3, 20), (9, None)]
+LARGE = [(130, 132), (129, None)]  # one of an expression: several that overlap are in very many states at once
+
+
+def counted(rng, depth, large):
+    """An expression, and a function that draws a text which it takes, or nearly. `large` is emptied where one of it is taken."""
+    parts = []
+    for _ in range(rng.randint(1, 3)):
+        if depth and rng.random() < 0.3:
+            choice = [counted(rng, depth - 1, []) for _ in range(rng.choice([1, 2, 2]))]
+            times = rng.choice([("", 1, 1), ("?", 0, 1), ("{2}", 2, 2)])
+            parts.append(("(" + "|".join(each[0] for each in choice) + ")" + times[0],
+                          lambda choice=choice, times=times: "".join(rng.choice(choice)[1]() for _ in range(rng.randint(times[1], times[2])))))
+        else:
+            name, letters = rng.choice([*CLASSES.items()])
+            least, most = rng.choice(COUNTS) if not large or rng.random() < 0.7 else large.pop()
+            count = f"{{{least}}}" if most == least else f"{{{least},{'' if most is None else most}}}"
+            ends = [least, least, least + 1, most or least + 40, most or least + 5] + ([least - 1, (most or least) + 1] if rng.random() < 0.3 else [])
+            parts.append((name + count, lambda letters=letters, ends=ends: "".join(rng.choice(letters) for _ in range(max(0, rng.choice(ends))))))
+        between = rng.choice(BETWEEN)
+        parts.append((between, lambda between=between: {"\\n": "\n", "-?": rng.choice("-") * rng.randint(0, 1), "(x|,)": rng.choice("x,")}.get(between, between)))
+    return "".join(each[0] for each in parts), lambda: "".join(each[1]() for each in parts)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_counts(tool: Tool, part):
+    rng = random.Random(200 + part)
+    for i in range(EXPRESSIONS // PARTS // 3):
+        large = [rng.choice(LARGE)]
+        choice = [counted(rng, 1, large) for _ in range(rng.choice([1, 1, 2, 3]))]
+        expression = "|".join(each[0] for each in choice)
+        whole, tries = python(expression), [rng.choice(choice)[1]() for _ in range(10)]
+        answer = tool.ask(kind="regex", text=expression, walks=3, seed=i, **{"try": tries})
+        assert answer["code"] == 0, (expression, answer)
+        for text, taken in zip(tries, answer["takes"]):
+            assert bool(whole.fullmatch(text)) == bool(taken), (expression, text)
+        for text in answer["walks"]:
+            assert text is None or whole.fullmatch(text), (expression, text)
+
+
+def test_counts_of_choices_are_their_own(tool: Tool):
+    for count in (9, 130):
+        for kind, expression in (("regex", "[ab]{%d}x|[bc]{%d}y"), ("regex", "(q[ab]{%d}x|q[bc]{%d}y)"), ("regex", "([ab]{%d}x|[bc]{%d}y)*"),
+                                 ("gbnf", 'root ::= [ab]{%d} "x" | [bc]{%d} "y"'), ("gbnf", 'root ::= "q" ("" | [ab]{%d} "x" | [bc]{%d} "y")')):
+            first = "q" * ("q" in expression)
+            tries = {"a" * (count - 4) + "c" * 4 + "y": 0, "b" * count + "x": 1, "b" * count + "y": 1, "b" * (count - 1) + "y": 0, "b" * (count + 1) + "x": 0}
+            answer = tool.ask(kind=kind, text=expression % (count, count), walks=0, seed=1, **{"try": [first + text for text in tries]})
+            assert answer["takes"] == [*tries.values()], (expression, count, answer)
