@@ -68,6 +68,11 @@ static const struct {
     {"sentences", COHORT_GRAMMAR_REGEX, "([A-Z][a-z]{1,9}( [a-z]{1,9}){3,9}[.?!] )*", 0},
     {"short strings", COHORT_GRAMMAR_JSON_SCHEMA, STRINGS, 0},
     {"two tools", COHORT_GRAMMAR_TAGS, TOOLS, 0},
+    {"any 300", COHORT_GRAMMAR_REGEX, ".{1,300}", 0},
+    {"quoted names", COHORT_GRAMMAR_REGEX, "(Name: \"[^\"\\n]{1,50}\"\\n)+", 0},
+    {"pattern", COHORT_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[A-Z][a-z ]{1,60}\\\\.$\"}", 0},
+    {"letters", COHORT_GRAMMAR_EBNF, "root ::= ([a-z ]{1,300} \"\\n\")+", 0},
+    {"unrolled", COHORT_GRAMMAR_REGEX, "[a-z]{5,60}x", 0},
 };
 
 static uint64_t cpu_ns(clockid_t clock) {
