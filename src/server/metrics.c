@@ -81,34 +81,56 @@ static int happenings(struct buf *out, const cohort_metrics *m) {
     return rc;
 }
 
+struct series {
+    const char *name;
+    int (*type)(struct buf *out, const char *name, const char *help, uint64_t value);
+    const char *help;
+    uint64_t value;
+};
+
+static int all(struct buf *out, const struct series *series, size_t n) {
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++) rc = series[i].type(out, series[i].name, series[i].help, series[i].value);
+    return rc;
+}
+
 /* The prefix store, and what of it lies on the disk. */
 static int store(struct buf *out, const cohort_metrics *m) {
-    static const char counts[] = "counter", gauges[] = "gauge";
-    const struct {
-        const char *name, *type, *help;
-        uint64_t value;
-    } series[] = {
-        {"cache_lookups_total", counts, "Admissions that looked into the prefix store.", m->cache_lookups},
-        {"cache_hits_total", counts, "Admissions that took something from it.", m->cache_hits},
-        {"cache_blocks", gauges, "Blocks of tokens in the store.", m->cache_blocks},
-        {"cache_snapshots", gauges, "Places at which windowed layers can go on.", m->cache_snapshots},
-        {"cache_bytes", gauges, "Bytes of state that only the store holds.", m->cache_bytes},
-        {"cache_evictions_total", counts, "Blocks that made room.", m->cache_evictions},
-        {"cache_snapshot_evictions_total", counts, "Snapshots that made room.", m->cache_snapshot_evictions},
-        {"cache_sessions", gauges, "Sessions known.", m->cache_sessions},
-        {"disk_blocks", gauges, "Blocks in the state dir.", m->disk_blocks},
-        {"disk_bytes", gauges, "Bytes in the state dir.", m->disk_bytes},
-        {"disk_queued_bytes", gauges, "Bytes that wait to be written there.", m->disk_queued_bytes},
-        {"disk_written_total", counts, "Blocks written.", m->disk_written},
-        {"disk_restored_total", counts, "Blocks read back.", m->disk_restored},
-        {"disk_evictions_total", counts, "Blocks removed from the state dir to make room.", m->disk_evictions},
-        {"disk_failures_total", counts, "Blocks that could not be written or read.", m->disk_failures},
-        {"disk_restores_total", counts, "Requests that went on from what was on the disk.", m->disk_restores},
-        {"requests_resumed_total", counts, "Requests continued behind tokens given before.", m->requests_resumed},
+    const struct series series[] = {
+        {"cache_lookups_total", counter, "Admissions that looked into the prefix store.", m->cache_lookups},
+        {"cache_hits_total", counter, "Admissions that took something from it.", m->cache_hits},
+        {"cache_blocks", gauge, "Blocks of tokens in the store.", m->cache_blocks},
+        {"cache_snapshots", gauge, "Places at which windowed layers can go on.", m->cache_snapshots},
+        {"cache_bytes", gauge, "Bytes of state that only the store holds.", m->cache_bytes},
+        {"cache_evictions_total", counter, "Blocks that made room.", m->cache_evictions},
+        {"cache_snapshot_evictions_total", counter, "Snapshots that made room.", m->cache_snapshot_evictions},
+        {"cache_sessions", gauge, "Sessions known.", m->cache_sessions},
+        {"disk_blocks", gauge, "Blocks in the state dir.", m->disk_blocks},
+        {"disk_bytes", gauge, "Bytes in the state dir.", m->disk_bytes},
+        {"disk_queued_bytes", gauge, "Bytes that wait to be written there.", m->disk_queued_bytes},
+        {"disk_written_total", counter, "Blocks written.", m->disk_written},
+        {"disk_restored_total", counter, "Blocks read back.", m->disk_restored},
+        {"disk_evictions_total", counter, "Blocks removed from the state dir to make room.", m->disk_evictions},
+        {"disk_failures_total", counter, "Blocks that could not be written or read.", m->disk_failures},
+        {"disk_restores_total", counter, "Requests that went on from what was on the disk.", m->disk_restores},
+        {"requests_resumed_total", counter, "Requests continued behind tokens given before.", m->requests_resumed},
     };
-    int rc = 0;
-    for (size_t i = 0; i < sizeof series / sizeof series[0] && !rc; i++)
-        rc = (series[i].type == counts ? counter : gauge)(out, series[i].name, series[i].help, series[i].value);
+    return all(out, series, sizeof series / sizeof series[0]);
+}
+
+/* Answers that are held to a form. */
+static int grammars(struct buf *out, const cohort_metrics *m) {
+    const struct series series[] = {
+        {"grammar_lookups_total", counter, "Grammars asked for.", m->grammar_lookups},
+        {"grammar_hits_total", counter, "Of these: found compiled.", m->grammar_hits},
+        {"grammar_refused_total", counter, "Of these: refused.", m->grammar_refused},
+        {"grammars_cached", gauge, "Compiled grammars that are kept.", m->grammar_cached},
+        {"grammars_cached_bytes", gauge, "Bytes of them.", m->grammar_cached_bytes},
+        {"grammar_masks_total", counter, "Masks made: sets of the tokens that may come.", m->grammar_masks},
+        {"forced_tokens_total", counter, "Tokens filled in because no other text may come.", m->forced_tokens},
+    };
+    int rc = all(out, series, sizeof series / sizeof series[0]);
+    if (!rc) rc = seconds(out, "grammar_mask_seconds_total", "Time spent making masks.", m->grammar_mask_us);
     return rc;
 }
 
@@ -211,6 +233,7 @@ int metrics_text(struct server *server, struct buf *out) {
     int rc = counters(out, &m);
     if (!rc) rc = happenings(out, &m);
     if (!rc) rc = store(out, &m);
+    if (!rc) rc = grammars(out, &m);
     if (!rc) rc = store_as_vllm(server, out, &m);
     if (!rc) rc = gauge(out, "rows_running", "Requests that decode.", m.rows_running);
     if (!rc) rc = gauge(out, "rows_preparing", "Requests whose prompt is being read.", m.rows_preparing);

@@ -237,3 +237,18 @@ def test_many_harmful_ones_at_once(start):
             assert each.result().status_code == 200 and isinstance(json.loads(each.result().json()["choices"][0]["text"])["a"], bool)
     server.wait_idle()
     assert resident(server) - before < MARGIN
+
+
+def test_metrics_tell_of_grammars(start):
+    server = start("-c", 300)
+    names = ["grammar_lookups_total", "grammar_hits_total", "grammar_refused_total", "grammars_cached", "grammar_masks_total", "forced_tokens_total"]
+    before = {name: server.metric("cohort_" + name) for name in names}
+    assert set(before.values()) == {0}
+    held = {"grammar": 'root ::= "the answer is " [0-9] " of them, and nothing else"'}
+    for _ in range(2):
+        assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 100, **held}).status_code == 200
+    assert server.post("/v1/completions", {"prompt": "x", "grammar": 'root ::= root "a"'}).status_code == 400
+    told = {name: server.metric("cohort_" + name) for name in names}
+    assert [told[name] for name in names[:4]] == [3, 1, 1, 1], told
+    assert told["grammar_masks_total"] >= 2 and told["forced_tokens_total"] >= 4 and server.metric("cohort_grammar_mask_seconds_total") > 0
+    assert server.metric("cohort_grammars_cached_bytes") > 0
