@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
 #include "format/gguf.h"
 #include "grammar/grammar.h"
+#include "measure.h"
 #include "text/tokenizer.h"
 
 enum { WALKS = 12, STEPS = 250, SAMPLES = WALKS * STEPS };
@@ -75,33 +75,17 @@ static const struct {
     {"unrolled", COHORT_GRAMMAR_REGEX, "[a-z]{5,60}x", 0},
 };
 
-static uint64_t cpu_ns(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-static int ascending(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static void must(int ok, const char *what) {
-    if (ok) return;
-    fprintf(stderr, "bench_grammar: %s\n", what);
-    exit(1);
-}
-
 static struct grammar_vocab *read_vocab(const char *path, uint32_t *n, double *ms) {
     struct model_file *file;
     struct tokenizer *t;
     cohort_error err;
-    must(!model_file_open(path, &file, &err) && !tokenizer_open(model_file_meta(file), &t, &err), "no model there");
+    measure_must(!model_file_open(path, &file, &err) && !tokenizer_open(model_file_meta(file), &t, &err),
+                 "no model there");
     *n = tokenizer_size(t);
     struct grammar_piece *pieces = mem_alloc(*n, sizeof *pieces);
     int32_t *ends = mem_alloc(*n, sizeof *ends);
     uint32_t ends_n = 0;
-    must(pieces && ends, "no memory");
+    measure_must(pieces && ends, "no memory");
     for (uint32_t i = 0; i < *n; i++) {
         size_t len;
         tokenizer_piece(t, (int32_t)i, 1, &pieces[i].bytes, &len);
@@ -110,9 +94,9 @@ static struct grammar_vocab *read_vocab(const char *path, uint32_t *n, double *m
         if (tokenizer_is_end(t, (int32_t)i)) ends[ends_n++] = (int32_t)i;
     }
     struct grammar_vocab *v;
-    uint64_t start = cpu_ns(CLOCK_PROCESS_CPUTIME_ID);
-    must(!grammar_vocab_make(&v, pieces, *n, ends, ends_n, &err), "no vocabulary");
-    *ms = (double)(cpu_ns(CLOCK_PROCESS_CPUTIME_ID) - start) / 1e6;
+    uint64_t start = measure_ns(CLOCK_PROCESS_CPUTIME_ID);
+    measure_must(!grammar_vocab_make(&v, pieces, *n, ends, ends_n, &err), "no vocabulary");
+    *ms = (double)(measure_ns(CLOCK_PROCESS_CPUTIME_ID) - start) / 1e6;
     mem_free(pieces);
     mem_free(ends);
     tokenizer_close(t);
@@ -137,16 +121,16 @@ static uint32_t walk(const struct grammar *g, uint64_t *r, uint32_t *mask, uint3
                      uint64_t *accept_ns) {
     struct grammar_state *s;
     uint32_t n = 0;
-    must(!grammar_state_make(g, &s), "no state");
+    measure_must(!grammar_state_make(g, &s), "no state");
     while (n < STEPS) {
-        uint64_t start = cpu_ns(CLOCK_THREAD_CPUTIME_ID);
-        must(grammar_state_mask(s, mask) >= 0, "no mask");
-        mask_ns[n] = cpu_ns(CLOCK_THREAD_CPUTIME_ID) - start;
+        uint64_t start = measure_ns(CLOCK_THREAD_CPUTIME_ID);
+        measure_must(grammar_state_mask(s, mask) >= 0, "no mask");
+        mask_ns[n] = measure_ns(CLOCK_THREAD_CPUTIME_ID) - start;
         int32_t token = draw(r, mask, words);
-        must(token >= 0, "nothing may come");
-        start = cpu_ns(CLOCK_THREAD_CPUTIME_ID);
-        must(!grammar_state_accept(s, token), "an allowed token is not accepted");
-        accept_ns[n++] = cpu_ns(CLOCK_THREAD_CPUTIME_ID) - start;
+        measure_must(token >= 0, "nothing may come");
+        start = measure_ns(CLOCK_THREAD_CPUTIME_ID);
+        measure_must(!grammar_state_accept(s, token), "an allowed token is not accepted");
+        accept_ns[n++] = measure_ns(CLOCK_THREAD_CPUTIME_ID) - start;
         if (grammar_state_complete(s)) break;
     }
     grammar_state_free(s);
@@ -161,15 +145,15 @@ static void measure(const struct grammar_vocab *v, uint32_t vocab, size_t k, con
     cohort_error err;
     uint64_t r = k << 32;
     uint32_t n = 0;
-    uint64_t start = cpu_ns(CLOCK_PROCESS_CPUTIME_ID);
+    uint64_t start = measure_ns(CLOCK_PROCESS_CPUTIME_ID);
     if (grammar_compile(v, &source, limits, &g, &err)) {
         printf("{\"test\":\"grammar\",\"grammar\":\"%s\",\"error\":\"%s\"}\n", cases[k].name, err.text);
         return;
     }
-    double compile_ms = (double)(cpu_ns(CLOCK_PROCESS_CPUTIME_ID) - start) / 1e6;
+    double compile_ms = (double)(measure_ns(CLOCK_PROCESS_CPUTIME_ID) - start) / 1e6;
     for (int i = 0; i < WALKS; i++) n += walk(g, &r, mask, (vocab + 31) / 32, masks + n, accepts + n);
-    qsort(masks, n, sizeof *masks, ascending);
-    qsort(accepts, n, sizeof *accepts, ascending);
+    qsort(masks, n, sizeof *masks, measure_ascending);
+    qsort(accepts, n, sizeof *accepts, measure_ascending);
     printf("{\"test\":\"grammar\",\"grammar\":\"%s\",\"compile_ms\":%.1f,\"bytes\":%" PRIu64
            ",\"tokens\":%u,\"mask_p50_us\":%.1f,"
            "\"mask_p99_us\":%.1f,\"mask_max_us\":%.1f,\"accept_p50_us\":%.1f,\"accept_p99_us\":%.1f}\n",
@@ -184,7 +168,7 @@ int main(int argc, char **argv) {
     struct grammar_limits limits = {COHORT_GRAMMAR_MS_DEFAULT, COHORT_GRAMMAR_MEMORY_DEFAULT};
     uint32_t vocab;
     double ms;
-    must(argc >= 2, "usage: bench_grammar MODEL [MS]");
+    measure_must(argc >= 2, "usage: bench_grammar MODEL [MS]");
     if (argc > 2 && atoi(argv[2]) > 0) limits.ms = (uint32_t)atoi(argv[2]);
     struct grammar_vocab *v = read_vocab(argv[1], &vocab, &ms);
     printf("{\"test\":\"grammar\",\"vocabulary\":%u,\"vocabulary_ms\":%.1f}\n", vocab, ms);

@@ -5,30 +5,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/rng.h"
+#include "measure.h"
 #include "sched/sched.h"
 
 enum { ITERATIONS = 20000, QUEUE = 10000, LIFE = 200 /* tokens that a row makes at most */, CONTEXT = 4096 };
 enum { PROMPT = 300, COMMON = 64 };
-
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-static int ascending(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static void must(int ok, const char *what) {
-    if (ok) return;
-    fprintf(stderr, "bench_sched: %s failed\n", what);
-    exit(1);
-}
 
 /* What the engine knows of a row, by its index. */
 struct known {
@@ -54,7 +37,7 @@ static void fill_line(struct sched *s, struct known *known, uint64_t space, uint
         k->n = q.prompt_n;
         for (uint32_t i = 0; space != 0 && i < PROMPT + LIFE; i++)
             k->tokens[i] = i < COMMON ? (int32_t)i : (int32_t)(n * (PROMPT + LIFE) + i);
-        must(sched_submit(s, row, &q, NULL) == 0, "submit");
+        measure_must(sched_submit(s, row, &q, NULL) == 0, "submit failed");
     }
 }
 
@@ -72,7 +55,7 @@ static struct prefix *store_new(const struct sched_config *c) {
     struct prefix *store;
     struct prefix_config config = {
         .pages = c->pages, .groups = 2, .group = {{0}, c->group[1]}, .blocks_max = pages_total(c->pages, 0) * 2};
-    must(prefix_new(&config, &store, NULL) == 0, "prefix_new");
+    measure_must(prefix_new(&config, &store, NULL) == 0, "prefix_new failed");
     return store;
 }
 
@@ -83,30 +66,30 @@ static void measure(uint32_t rows, int stores) {
                              .context_max = CONTEXT,
                              .groups = 2,
                              .group = {{.window = 0}, {.window = 512}}};
-    must(pages_new(&c.pages, 2, (const uint32_t[]){rows * 20, rows * 40}, NULL) == 0, "pages_new");
+    measure_must(pages_new(&c.pages, 2, (const uint32_t[]){rows * 20, rows * 40}, NULL) == 0, "pages_new failed");
     struct known *known = calloc(rows * (1 + SCHED_IN_FLIGHT) + QUEUE, sizeof *known);
     uint64_t *ns = malloc(ITERATIONS * sizeof *ns), drawn = 0, sum = 0, tokens = 0, space = (uint64_t)stores;
-    must(ns != NULL && known != NULL, "malloc");
+    measure_must(ns != NULL && known != NULL, "malloc failed");
     c.prefix = stores ? store_new(&c) : NULL;
     c.tokens = tokens_of;
     c.user = known;
     struct sched *s;
-    must(sched_new(&c, &s, NULL) == 0, "sched_new");
+    measure_must(sched_new(&c, &s, NULL) == 0, "sched_new failed");
     struct sched_copy copy;
 
     const struct plan *flying, *next;
     sched_row gone;
     fill_line(s, known, space, &drawn);
-    must(sched_plan(s, &flying), "plan");
+    measure_must(sched_plan(s, &flying), "plan failed");
     for (uint32_t i = 0; i < ITERATIONS; i++) {
-        uint64_t start = now_ns();
-        must(sched_plan(s, &next), "plan");
-        uint64_t planned = now_ns();
+        uint64_t start = measure_ns(CLOCK_MONOTONIC);
+        measure_must(sched_plan(s, &next), "plan failed");
+        uint64_t planned = measure_ns(CLOCK_MONOTONIC);
         while (sched_pop_copy(s, &copy)) continue;
         read_plan(s, flying, known);
-        uint64_t read = now_ns();
+        uint64_t read = measure_ns(CLOCK_MONOTONIC);
         sched_commit(s, flying, 0);
-        ns[i] = now_ns() - read + planned - start;
+        ns[i] = measure_ns(CLOCK_MONOTONIC) - read + planned - start;
         sum += ns[i];
         tokens += next->n_tokens;
         while (sched_pop_gone(s, &gone)) continue;
@@ -114,7 +97,7 @@ static void measure(uint32_t rows, int stores) {
         fill_line(s, known, space, &drawn);
         flying = next;
     }
-    qsort(ns, ITERATIONS, sizeof *ns, ascending);
+    qsort(ns, ITERATIONS, sizeof *ns, measure_ascending);
     printf("{\"test\":\"sched\",\"store\":%d,\"rows\":%u,\"queued\":%d,\"iterations\":%d,\"tokens_per_iteration\":%.1f,"
            "\"mean_us\":%"
            ".2f,"

@@ -1,6 +1,7 @@
 /* Timing and reporting for the kernel benchmarks (measure.h). */
 #include "measure.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,11 +36,24 @@ struct part {
     double seconds;
 };
 
-static double thread_seconds(void) {
+uint64_t measure_ns(clockid_t clock) {
     struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
+
+int measure_ascending(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+void measure_must(int holds, const char *what) {
+    if (holds) return;
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, what);
+    exit(1);
+}
+
+static double thread_seconds(void) { return (double)measure_ns(CLOCK_THREAD_CPUTIME_ID) * 1e-9; }
 
 static void *part_run(void *arg) {
     struct part *p = arg;
