@@ -31,7 +31,7 @@ enum : uint64_t {
     STACK_GUARDED = UINT64_C(64) << 20, /* an allocation deeper in the stack than this ends the compile */
     VOCAB_BYTES = UINT64_C(4) << 30,
     STATE_BYTES = UINT64_C(64) << 20, /* of a state, its history with it */
-    STATE_STEPS = 4000000,            /* allocations of one call with a state */
+    STATE_STEPS = 250000,             /* allocations of one call: some 200 ms, which a batch waits for; usual are 200 */
     STATE_NS = UINT64_C(5000000000)   /* processor time of one call with a state: a backstop only */
 };
 static const char control_byte = '\xff';

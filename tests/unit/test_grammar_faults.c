@@ -137,8 +137,36 @@ static void limits_are_kept(void **state) {
     }
 }
 
+/* Where a text can be read in ever more ways a token takes ever more work. What one may take is counted, so that an
+ * answer ends at the same token each time, before its neighbours wait long. */
+static void work_for_one_token_is_bounded(void **state) {
+    static const char many[] = "(.{2,900}[^b]{2,900}){9}";
+    cohort_grammar_source source = {COHORT_GRAMMAR_REGEX, many, sizeof many - 1, 0};
+    struct grammar *g;
+    cohort_error err;
+    uint32_t ended[2] = {0}, mask[RIG_MASK_WORDS];
+    assert_int_equal(grammar_compile(vocab, &source, &rig_limits, &g, &err), 0);
+    for (int turn = 0; turn < 2; turn++) {
+        struct grammar_state *s;
+        int rc = grammar_state_make(g, &s);
+        uint64_t before = grammar_allocations();
+        for (; rc == 0 && ended[turn] < 2000; ended[turn]++) {
+            if (ended[turn] % 16 == 0) rc = grammar_state_mask(s, mask);
+            if (rc >= 0) rc = grammar_state_accept(s, 'c');
+            assert_in_range(grammar_allocations() - before, 0, 2 * 250000);
+            before = grammar_allocations();
+        }
+        assert_int_equal(rc, COHORT_E_LIMIT);
+        assert_int_equal(grammar_state_mask(s, mask), COHORT_E_LIMIT);
+        grammar_state_free(s);
+    }
+    assert_int_equal(ended[0], ended[1]);
+    grammar_free(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(work_for_one_token_is_bounded),
         cmocka_unit_test(memory_gives_out_everywhere),
         cmocka_unit_test(and_on_the_way_to_a_refusal),
         cmocka_unit_test(a_vocabulary_too),
