@@ -45,12 +45,16 @@ static json_t *walk(const struct grammar *g) {
     uint32_t mask[RIG_MASK_WORDS];
     if (grammar_state_make(g, &s)) return json_null();
     for (int step = 0; !out && step < STEPS_MAX; step++) {
-        int32_t token = grammar_state_mask(s, mask) < 0 ? -1 : choose(mask, step);
-        if (token < 0)
+        int rc = grammar_state_mask(s, mask);
+        int32_t token = rc < 0 ? -1 : choose(mask, step);
+        if (token >= 0 && token <= RIG_END) rc = grammar_state_accept(s, token);
+        if (rc == COHORT_E_LIMIT)
+            out = json_string("(a limit)");
+        else if (token < 0)
             out = json_string("(nothing may come)");
         else if (token > RIG_END)
             out = json_string("(a control token)");
-        else if (grammar_state_accept(s, token))
+        else if (rc < 0)
             out = json_string("(not accepted)");
         else if (token == RIG_END)
             out = json_stringn(text.len ? text.data : "", text.len);
