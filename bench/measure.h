@@ -33,7 +33,8 @@ int measure_option(struct measure *m, int argc, char **argv, int i, int *used);
 typedef void (*measure_work)(const void *job, size_t first, size_t end);
 double measure_seconds(const struct measure *m, measure_work work, const void *job, size_t n);
 
-/* What a clock says, in nanoseconds; qsort's order of such; and the end of a program that cannot go on, with its name. */
+/* What a clock says, in nanoseconds; qsort's order of such; and the end of a program that cannot go on, with its name.
+ */
 uint64_t measure_ns(clockid_t clock);
 int measure_ascending(const void *a, const void *b);
 void measure_must(int holds, const char *what);
