@@ -338,7 +338,7 @@ static int put_held(struct chat_reader *r, const char *s, size_t n) {
     size_t len = n;
     while (len && chat_is_space(*text)) text++, len--;
     while (len && chat_is_space(text[len - 1])) len--;
-    int json = chat_walk_valid(text, len);
+    int json = utf8_valid(text, len) && chat_walk_valid(text, len);
     buf_clear(&r->scratch);
     if (json && buf_add(&r->scratch, text, len)) return COHORT_E_MEMORY;
     if (!json && len) {

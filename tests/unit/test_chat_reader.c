@@ -144,6 +144,27 @@ static void test_no_calls(void **state) {
     chat_format_unref(f);
 }
 
+/* Bytes that are no character become U+FFFD wherever they stand in arguments: they stay JSON, and of their kind. */
+static void test_no_characters(void **state) {
+    static const struct {
+        const char *calls, *text, *parts;
+    } cases[] = {
+        {"qwen3-coder",
+         "<tool_call>\n<function=get_weather>\n<parameter=more>\n{\"\x84k\": [\"\xe2\x82\"]}\n</parameter>\n"
+         "</function>\n</tool_call>",
+         "C(get_weather)A({\"more\": {\"\xef\xbf\xbdk\": [\"\xef\xbf\xbd\xef\xbf\xbd\"]}})E"},
+        {"hermes", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"more\": {\"\x84k\": 1}}}\n</tool_call>",
+         "C(get_weather)A({\"more\": {\"\xef\xbf\xbdk\": 1}})E"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct chat_format *f = format_of(cases[i].calls, "think");
+        char *got = read_in(reader_of(f, "", COHORT_TOOLS_AUTO), cases[i].text, 1000, 0);
+        assert_string_equal(got, cases[i].parts);
+        mem_free(got);
+        chat_format_unref(f);
+    }
+}
+
 /* What is held has a bound: a call's beginning that never ends comes out, white space too. */
 static void test_bounds(void **state) {
     const struct chat_format *f = format_of("hermes", "think");
@@ -194,8 +215,8 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fixtures), cmocka_unit_test(test_cut_off),   cmocka_unit_test(test_no_calls),
-        cmocka_unit_test(test_bounds),   cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_fixtures),      cmocka_unit_test(test_cut_off), cmocka_unit_test(test_no_calls),
+        cmocka_unit_test(test_no_characters), cmocka_unit_test(test_bounds),  cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
