@@ -6,7 +6,7 @@
 set -euo pipefail
 version=0.2.9
 sha256=87b466bca2475e29bb0323abc62c6c33cbcbcff47e5fb800a3e2099ac9620b90
-recipe=7 # count up when the patch or the flags change
+recipe=8 # count up when the patch or the flags change
 cxx=${1:-c++}
 flags=(-std=c++17 -O2 -g0 -fPIC -fvisibility=hidden -DXGRAMMAR_ENABLE_CPPTRACE=0 -DXGRAMMAR_ENABLE_INTERNAL_CHECK=0 -DXGRAMMAR_LOG_CUSTOMIZE=1)
 patch=$(cd "$(dirname "$0")" && pwd)/xgrammar.patch

@@ -37,6 +37,22 @@ static int histogram(struct buf *out, const char *name, const char *help, const 
     return rc;
 }
 
+/* One number, written by one of the above. */
+struct series {
+    const char *name;
+    int (*type)(struct buf *out, const char *name, const char *help, uint64_t value);
+    const char *help;
+    uint64_t value;
+};
+
+static int all(struct buf *out, const struct series *series, size_t n) {
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++) rc = series[i].type(out, series[i].name, series[i].help, series[i].value);
+    return rc;
+}
+
+#define ALL(out, series) all(out, series, sizeof(series) / sizeof((series)[0]))
+
 static int finishes(struct buf *out, const cohort_metrics *m) {
     return buf_addf(
         out,
@@ -50,48 +66,38 @@ static int finishes(struct buf *out, const cohort_metrics *m) {
 }
 
 static int counters(struct buf *out, const cohort_metrics *m) {
-    int rc = counter(out, "requests_submitted_total", "Requests given to the engine.", m->requests_submitted);
-    if (!rc)
-        rc = counter(out, "requests_refused_total", "Requests refused because the line was full.", m->requests_refused);
+    const struct series asked[] = {
+        {"requests_submitted_total", counter, "Requests given to the engine.", m->requests_submitted},
+        {"requests_refused_total", counter, "Requests refused because the line was full.", m->requests_refused},
+    };
+    const struct series done[] = {
+        {"prompt_tokens_total", counter, "Prompt tokens read.", m->prompt_tokens},
+        {"cached_tokens_total", counter, "Prompt tokens taken from stored state.", m->cached_tokens},
+        {"generated_tokens_total", counter, "Tokens generated.", m->generated_tokens},
+        {"iterations_total", counter, "Forward passes.", m->iterations},
+        {"iteration_tokens_total", counter, "Tokens in all forward passes.", m->iteration_tokens},
+        {"step_build_seconds_total", seconds, "Time spent planning iterations.", m->step_build_us},
+        {"step_forward_seconds_total", seconds, "Time spent in forward passes.", m->step_forward_us},
+        {"step_deliver_seconds_total", seconds, "Time spent delivering tokens.", m->step_deliver_us},
+        {"step_gap_seconds_total", seconds, "Time the compute team waited between iterations.", m->step_gap_us},
+    };
+    int rc = ALL(out, asked);
     if (!rc) rc = finishes(out, m);
-    if (!rc) rc = counter(out, "prompt_tokens_total", "Prompt tokens read.", m->prompt_tokens);
-    if (!rc) rc = counter(out, "cached_tokens_total", "Prompt tokens taken from stored state.", m->cached_tokens);
-    if (!rc) rc = counter(out, "generated_tokens_total", "Tokens generated.", m->generated_tokens);
-    if (!rc) rc = counter(out, "iterations_total", "Forward passes.", m->iterations);
-    if (!rc) rc = counter(out, "iteration_tokens_total", "Tokens in all forward passes.", m->iteration_tokens);
-    if (!rc) rc = seconds(out, "step_build_seconds_total", "Time spent planning iterations.", m->step_build_us);
-    if (!rc) rc = seconds(out, "step_forward_seconds_total", "Time spent in forward passes.", m->step_forward_us);
-    if (!rc) rc = seconds(out, "step_deliver_seconds_total", "Time spent delivering tokens.", m->step_deliver_us);
-    if (!rc)
-        rc = seconds(out, "step_gap_seconds_total", "Time the compute team waited between iterations.", m->step_gap_us);
+    if (!rc) rc = ALL(out, done);
     return rc;
 }
 
 static int happenings(struct buf *out, const cohort_metrics *m) {
-    int rc = counter(out, "preemptions_total", "Times that a request's state was given up.", m->preemptions);
-    if (!rc) rc = counter(out, "redone_tokens_total", "Positions read again after that.", m->redone_tokens);
-    if (!rc)
-        rc = counter(out, "snapshot_boundaries_total", "Snapshot boundaries that prompts reached.",
-                     m->snapshot_boundaries);
-    if (!rc) rc = counter(out, "tasks_run_total", "Tasks run between iterations.", m->tasks_run);
-    if (!rc)
-        rc = counter(out, "requests_timed_out_total", "Requests that ended because their time was over.",
-                     m->requests_timed_out);
-    if (!rc) rc = counter(out, "trace_dropped_total", "Trace records that found their buffer full.", m->trace_dropped);
-    return rc;
-}
-
-struct series {
-    const char *name;
-    int (*type)(struct buf *out, const char *name, const char *help, uint64_t value);
-    const char *help;
-    uint64_t value;
-};
-
-static int all(struct buf *out, const struct series *series, size_t n) {
-    int rc = 0;
-    for (size_t i = 0; i < n && !rc; i++) rc = series[i].type(out, series[i].name, series[i].help, series[i].value);
-    return rc;
+    const struct series series[] = {
+        {"preemptions_total", counter, "Times that a request's state was given up.", m->preemptions},
+        {"redone_tokens_total", counter, "Positions read again after that.", m->redone_tokens},
+        {"snapshot_boundaries_total", counter, "Snapshot boundaries that prompts reached.", m->snapshot_boundaries},
+        {"tasks_run_total", counter, "Tasks run between iterations.", m->tasks_run},
+        {"requests_timed_out_total", counter, "Requests that ended because their time was over.",
+         m->requests_timed_out},
+        {"trace_dropped_total", counter, "Trace records that found their buffer full.", m->trace_dropped},
+    };
+    return ALL(out, series);
 }
 
 /* The prefix store, and what of it lies on the disk. */
@@ -115,7 +121,7 @@ static int store(struct buf *out, const cohort_metrics *m) {
         {"disk_restores_total", counter, "Requests that went on from what was on the disk.", m->disk_restores},
         {"requests_resumed_total", counter, "Requests continued behind tokens given before.", m->requests_resumed},
     };
-    return all(out, series, sizeof series / sizeof series[0]);
+    return ALL(out, series);
 }
 
 /* Answers that are held to a form. */
@@ -128,10 +134,9 @@ static int grammars(struct buf *out, const cohort_metrics *m) {
         {"grammars_cached_bytes", gauge, "Bytes of them.", m->grammar_cached_bytes},
         {"grammar_masks_total", counter, "Masks made: sets of the tokens that may come.", m->grammar_masks},
         {"forced_tokens_total", counter, "Tokens filled in because no other text may come.", m->forced_tokens},
+        {"grammar_mask_seconds_total", seconds, "Time spent making masks.", m->grammar_mask_us},
     };
-    int rc = all(out, series, sizeof series / sizeof series[0]);
-    if (!rc) rc = seconds(out, "grammar_mask_seconds_total", "Time spent making masks.", m->grammar_mask_us);
-    return rc;
+    return ALL(out, series);
 }
 
 /* The two by the names that vLLM gives them, in its unit: tokens. */
@@ -145,6 +150,18 @@ static int store_as_vllm(const struct server *server, struct buf *out, const coh
                     "# TYPE vllm:prefix_cache_hits_total counter\nvllm:prefix_cache_hits_total %llu\n",
                     (unsigned long long)(engine.cache ? m->prompt_tokens + m->cached_tokens : 0),
                     (unsigned long long)m->cached_tokens);
+}
+
+static int now(struct buf *out, const cohort_metrics *m) {
+    const struct series series[] = {
+        {"rows_running", gauge, "Requests that decode.", m->rows_running},
+        {"rows_preparing", gauge, "Requests whose prompt is being read.", m->rows_preparing},
+        {"rows_waiting", gauge, "Requests in the waiting line.", m->rows_waiting},
+        {"kv_pages", gauge, "Pages of state in all.", m->kv_pages_total},
+        {"kv_pages_used", gauge, "Pages of state in use.", m->kv_pages_used},
+        {"healthy", gauge, "1 while the engine can go on.", (uint64_t)(m->healthy != 0)},
+    };
+    return ALL(out, series);
 }
 
 /* What the scheduler goes by when it chooses how much of a prompt an iteration reads. */
@@ -235,12 +252,7 @@ int metrics_text(struct server *server, struct buf *out) {
     if (!rc) rc = store(out, &m);
     if (!rc) rc = grammars(out, &m);
     if (!rc) rc = store_as_vllm(server, out, &m);
-    if (!rc) rc = gauge(out, "rows_running", "Requests that decode.", m.rows_running);
-    if (!rc) rc = gauge(out, "rows_preparing", "Requests whose prompt is being read.", m.rows_preparing);
-    if (!rc) rc = gauge(out, "rows_waiting", "Requests in the waiting line.", m.rows_waiting);
-    if (!rc) rc = gauge(out, "kv_pages", "Pages of state in all.", m.kv_pages_total);
-    if (!rc) rc = gauge(out, "kv_pages_used", "Pages of state in use.", m.kv_pages_used);
-    if (!rc) rc = gauge(out, "healthy", "1 while the engine can go on.", (uint64_t)(m.healthy != 0));
+    if (!rc) rc = now(out, &m);
     if (!rc) rc = costs(out, &m);
     if (!rc) rc = histogram(out, "time_to_first_token_seconds", "From submit to the first token.", &m.ttft_s);
     if (!rc) rc = histogram(out, "inter_token_seconds", "Between two tokens of a request.", &m.inter_token_s);

@@ -83,7 +83,7 @@ LARGE = [(130, 132), (129, None)]  # one of an expression: several that overlap 
 
 def gbnf(part):
     """A part of an expression as GBNF writes it."""
-    special = {".": "[^\\n\\r\\u2028\\u2029]", "-?": '"-"?', "(x|,)": '("x" | ",")', "\u00e9b": "[\u00e9b]", "": ""}
+    special = {".": "[^\\n\\r\\u2028\\u2029]", "-?": '"-"?', "(x|,)": '("x" | ",")', "": ""}
     return special.get(part, part if part.startswith("[") else f'"{part}"')
 
 
