@@ -80,6 +80,9 @@ struct batch_item {
 };
 #define BATCH_EMPTY UINT32_MAX
 
+/* Which logits of an output are wanted. */
+enum batch_wants { BATCH_ALL, BATCH_SOME, BATCH_NONE };
+
 /* Columns [first, first + columns) of the hidden vectors of an item's outputs: row o, of `rows`, at x + o * stride. */
 struct hidden {
     const float *x;
@@ -96,9 +99,14 @@ struct batch {
      * `item` and `output` (0-based inside the item's outputs) say which; `logits` are its program.vocab logits, valid
      * during the call; scratch is program.vocab floats of its own. Must not block. */
     void (*consume)(void *user, uint32_t item, uint32_t output, const struct logits *logits, float *scratch);
-    /* The same for items with `hidden`: called for runs of columns, each column of such an item exactly once, with all
-     * of its outputs in their order. What a column becomes needs no other, so how they are cut makes no difference.
-     * `hidden` is valid during the call. NULL if the batch has no such item. */
+    /* Which of an output's logits consume will look at: asked once for each, in any order, by one of the team's threads
+     * before the head computes them, behind all of consume's calls of the batches before. BATCH_SOME: at those whose
+     * bits (id % 32 of word id / 32) are set in *ids, which stays valid until that output's consume; the others, and
+     * the peaks, may then hold anything, and with BATCH_NONE everything may. NULL: at all of them. Must not block. */
+    int (*wants)(void *user, uint32_t item, uint32_t output, const uint32_t **ids);
+    /* The same as consume for items with `hidden`: called for runs of columns, each column of such an item exactly
+     * once, with all of its outputs in their order. What a column becomes needs no other, so how they are cut makes no
+     * difference. `hidden` is valid during the call. NULL if the batch has no such item. */
     void (*take_hidden)(void *user, uint32_t item, const struct hidden *hidden);
     void *user;
 };

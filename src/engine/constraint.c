@@ -24,8 +24,9 @@ struct constraint {
     uint8_t over, dead; /* dead: there was no token, and the row ends */
     int failed;
     _Atomic int mask_state;
-    int mask_code; /* what grammar_state_mask said */
-    uint32_t *mask;
+    int mask_code; /* what grammar_state_mask said: 1, `mask` is one; 0, everything is allowed */
+    uint32_t *mask_bits;
+    struct mask mask;
 };
 
 /* ---- Sequences of ids ---- */
@@ -61,7 +62,8 @@ static uint64_t now_ns(void) {
 /* Whoever calls has claimed it. */
 static void make_mask(struct constraint *c) {
     uint64_t begin = now_ns();
-    c->mask_code = grammar_state_mask(c->state, c->mask);
+    c->mask_code = grammar_state_mask(c->state, c->mask_bits);
+    if (c->mask_code == 1) c->mask = (struct mask){c->mask_bits, mask_count(c->mask_bits, c->request.vocab)};
     atomic_fetch_add_explicit(&c->request.counts->masks, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&c->request.counts->ns, now_ns() - begin, memory_order_relaxed);
     atomic_store_explicit(&c->mask_state, MASK_READY, memory_order_release);
@@ -87,8 +89,8 @@ static int allows_ends_only(const struct constraint *c) {
     if (c->mask_code != 1) return 0;
     uint32_t ends = 0;
     for (uint32_t i = 0; i < c->request.ends_n; i++)
-        ends += (uint32_t)mask_allows(c->mask, (uint32_t)c->request.ends[i]);
-    return ends > 0 && mask_count(c->mask, c->request.vocab) == ends;
+        ends += (uint32_t)mask_allows(c->mask_bits, (uint32_t)c->request.ends[i]);
+    return ends > 0 && c->mask.allowed == ends;
 }
 
 /* ---- Runs ---- */
@@ -178,11 +180,11 @@ static void no_token(struct sample_result *out) {
 
 static void draw(struct constraint *c, const struct vecops *ops, const struct sample_params *params, uint64_t position,
                  const struct logits *logits, float *scratch, struct sample_result *out, struct constraint_note *note) {
-    const uint32_t *mask = NULL;
+    const struct mask *mask = NULL;
     if (c->state) {
         ready_mask(c);
         if (c->mask_code < 0) c->failed = c->mask_code;
-        if (c->mask_code == 1) mask = c->mask;
+        if (c->mask_code == 1) mask = &c->mask;
     }
     no_token(out);
     if (!c->failed) sample_draw(ops, params, position, mask, logits, scratch, out);
@@ -205,19 +207,36 @@ static void draw(struct constraint *c, const struct vecops *ops, const struct sa
     note->failed = c->failed;
 }
 
+static int in_run(const struct constraint *c, uint32_t index) {
+    return index >= c->run_from && index - c->run_from < c->run_n;
+}
+
+/* The row ends, and its next token was planned before that was known. */
+static int is_past(const struct constraint *c) { return c->dead || c->over; }
+
+int constraint_wants(const struct constraint *c, const struct sample_params *params, uint64_t position,
+                     const uint32_t **ids) {
+    if (in_run(c, (uint32_t)position - c->request.prompt_n)) return params->logprobs >= 0 ? BATCH_ALL : BATCH_NONE;
+    if (is_past(c)) return BATCH_NONE;
+    if (!c->state || atomic_load_explicit(&c->mask_state, memory_order_acquire) != MASK_READY) return BATCH_ALL;
+    if (c->mask_code != 1 || !sample_is_narrow(params, &c->mask, c->request.vocab)) return BATCH_ALL;
+    *ids = c->mask.bits;
+    return BATCH_SOME;
+}
+
 void constraint_draw(struct constraint *c, const struct vecops *ops, const struct sample_params *params,
                      uint64_t position, const struct logits *logits, float *scratch, struct sample_result *out,
                      struct constraint_note *note) {
     uint32_t index = (uint32_t)position - c->request.prompt_n;
     *note = (struct constraint_note){0};
-    if (index >= c->run_from && index - c->run_from < c->run_n) {
+    if (in_run(c, index)) {
         /* Where nothing is said of the logits nobody looks at them: there are none when a run is read at once. */
         if (params->logprobs >= 0)
             sample_given(ops, params, position, c->run[index - c->run_from], logits, scratch, out);
         else
             constraint_run_token(c, index, out);
         note->forced = 1;
-    } else if (c->dead || c->over) { /* the row ends, and this was planned before that was known */
+    } else if (is_past(c)) {
         no_token(out);
     } else {
         assert(index == c->taken);
@@ -266,8 +285,8 @@ int constraint_make(struct constraint **out, const struct constraint_request *re
         c->reasoning = request->reasoning;
     }
     if (!code && request->grammar) {
-        c->mask = mem_alloc(mask_words(request->vocab), sizeof(*c->mask));
-        code = c->mask ? grammar_state_make(request->grammar, &c->state) : COHORT_E_MEMORY;
+        c->mask_bits = mem_alloc(mask_words(request->vocab), sizeof(*c->mask_bits));
+        code = c->mask_bits ? grammar_state_make(request->grammar, &c->state) : COHORT_E_MEMORY;
     }
     if (code) {
         constraint_free(c);
@@ -286,6 +305,6 @@ int constraint_make(struct constraint **out, const struct constraint_request *re
 void constraint_free(struct constraint *c) {
     if (!c) return;
     grammar_state_free(c->state);
-    mem_free(c->mask);
+    mem_free(c->mask_bits);
     mem_free(c);
 }

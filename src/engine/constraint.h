@@ -10,6 +10,7 @@
 
 #include <stdatomic.h>
 
+#include "backend/backend.h"
 #include "grammar/grammar.h"
 #include "sample/row.h"
 #include "text/tokenizer.h"
@@ -72,6 +73,11 @@ void constraint_free(struct constraint *c);
 /* The grammar is at its end behind the first n tokens. Before anything is drawn. */
 int constraint_over(const struct constraint *c, uint32_t n);
 
+/* Which logits constraint_draw will look at for the token at `position` (enum batch_wants); BATCH_SOME: those whose
+ * bits are set in *ids, until then. Waits for nobody: as long as its mask is not ready they are all. Between the draw
+ * before and this one. */
+int constraint_wants(const struct constraint *c, const struct sample_params *params, uint64_t position,
+                     const uint32_t **ids);
 /* The token at `position`: drawn, or given; kept by the row's samplers. */
 void constraint_draw(struct constraint *c, const struct vecops *ops, const struct sample_params *params,
                      uint64_t position, const struct logits *logits, float *scratch, struct sample_result *out,

@@ -29,24 +29,24 @@ static void go_small(struct work *w, const int32_t *ids, float *x, uint32_t n, f
     w->edits.allowed = ids;
 }
 
-static void gather_allowed(struct sample_row *r, const struct logits *from, const uint32_t *mask, struct work *w) {
+static void gather_allowed(struct sample_row *r, const struct logits *from, const struct mask *mask, struct work *w) {
     for (uint32_t i = 0; i < r->allowed_n; i++) {
         uint32_t id = (uint32_t)r->allowed[i];
-        r->allowed_x[i] = mask && !mask_allows(mask, id) ? -INFINITY : from->x[id];
+        r->allowed_x[i] = mask && !mask_allows(mask->bits, id) ? -INFINITY : from->x[id];
     }
     go_small(w, r->allowed, r->allowed_x, r->allowed_n, r->allowed_peaks);
 }
 
 /* The drawing thread's scratch has room for few ones: their order, ids, logits and peaks. */
-static void take_mask(const struct logits *from, const uint32_t *mask, float *scratch, struct work *w) {
-    uint32_t n = mask_count(mask, from->n);
+static void take_mask(const struct logits *from, const struct mask *mask, float *scratch, struct work *w) {
+    uint32_t n = mask->allowed;
     if (n == from->n) return;
-    if (n == 0 || n > from->n / MASK_FEW) {
-        mask_reject(w->edits.ops, mask, from);
+    if (!mask_is_few(mask, from->n)) {
+        mask_reject(w->edits.ops, mask->bits, from);
         return;
     }
     int32_t *ids = (int32_t *)(void *)(scratch + n);
-    mask_gather(mask, from, ids, scratch + 2 * (size_t)n);
+    mask_gather(mask->bits, from, ids, scratch + 2 * (size_t)n);
     go_small(w, ids, scratch + 2 * (size_t)n, n, scratch + 3 * (size_t)n);
 }
 
@@ -81,8 +81,8 @@ static void apply_lists(const struct sample_row *r, uint64_t position, struct wo
     forbid_banned(r, position, e);
 }
 
-static void begin_edits(struct work *w, const struct vecops *ops, const struct sample_params *p, uint64_t position,
-                        const uint32_t *mask, const struct logits *logits, float *scratch) {
+static void begin_work(struct work *w, const struct vecops *ops, const struct sample_params *p, uint64_t position,
+                       const struct mask *mask, const struct logits *logits, float *scratch) {
     _Static_assert(sizeof(float) == sizeof(uint32_t), "the scratch row holds ids");
     struct sample_row *r = p->row;
     uint32_t *ids = (uint32_t *)(void *)scratch;
@@ -95,7 +95,6 @@ static void begin_edits(struct work *w, const struct vecops *ops, const struct s
         gather_allowed(r, logits, mask, w);
     else if (mask)
         take_mask(logits, mask, scratch, w);
-    if (r) apply_lists(r, position, w);
 }
 
 /* ---- The chain ---- */
@@ -203,8 +202,11 @@ static uint32_t draw(const struct vecops *ops, const struct sample_params *p, ui
     return token;
 }
 
-/* What is said of the row before anything changes in it; 0: it is no row of numbers. */
-static int begin(const struct vecops *ops, const struct sample_params *p, uint64_t position,
+static int says_of_row(const struct sample_params *p) { return p->logprobs >= 0 && !p->post; }
+
+/* What is said of the row before anything changes in it; 0: it is no row of numbers. `narrow`: it is only what a mask
+ * leaves of one, and that may all be minus infinity. */
+static int begin(const struct vecops *ops, const struct sample_params *p, uint64_t position, int narrow,
                  const struct logits *logits, float *scratch, struct sample_result *out, struct logprob *whole,
                  uint32_t *best) {
     const struct sample_row *r = p->row;
@@ -213,21 +215,28 @@ static int begin(const struct vecops *ops, const struct sample_params *p, uint64
     out->state = 0;
     out->top_n = 0;
     int64_t raw_best = logits_best(ops, logits);
-    if (raw_best < 0 || isinf(logits->x[raw_best])) return 0;
+    if (raw_best < 0 || logits->x[raw_best] == INFINITY) return 0;
+    if (!narrow && isinf(logits->x[raw_best])) return 0;
     if (r && r->states) out->state = r->states[position - r->prompt_n];
-    if (p->logprobs >= 0 && !p->post)
-        *whole = logprob_of_row(ops, logits, scratch, logits->x[raw_best], p->logprobs, out);
+    if (says_of_row(p)) *whole = logprob_of_row(ops, logits, scratch, logits->x[raw_best], p->logprobs, out);
     *best = (uint32_t)raw_best;
     return 1;
 }
 
-void sample_draw(const struct vecops *ops, const struct sample_params *params, uint64_t position, const uint32_t *mask,
-                 const struct logits *logits, float *scratch, struct sample_result *out) {
+int sample_is_narrow(const struct sample_params *params, const struct mask *mask, uint32_t n) {
+    return mask && mask_is_few(mask, n) && !says_of_row(params) && !(params->row && params->row->allowed);
+}
+
+void sample_draw(const struct vecops *ops, const struct sample_params *params, uint64_t position,
+                 const struct mask *mask, const struct logits *logits, float *scratch, struct sample_result *out) {
     struct work w;
     struct logprob whole;
     uint32_t from = 0, token;
-    if (!begin(ops, params, position, logits, scratch, out, &whole, &token)) return;
-    begin_edits(&w, ops, params, position, mask, logits, scratch);
+    int narrow = sample_is_narrow(params, mask, logits->n);
+    if (!narrow && !begin(ops, params, position, 0, logits, scratch, out, &whole, &token)) return;
+    begin_work(&w, ops, params, position, mask, logits, scratch);
+    if (narrow && !begin(ops, params, position, 1, w.logits, scratch, out, &whole, &token)) return;
+    if (params->row) apply_lists(params->row, position, &w);
     while (from < params->steps_n && is_edit(params->steps[from])) apply(params, params->steps[from++], 1, &w);
     if (params->row || mask) token = (uint32_t)logits_best(ops, w.logits);
     float max = w.logits->x[token];
@@ -250,7 +259,7 @@ void sample_given(const struct vecops *ops, const struct sample_params *params, 
                   const struct logits *logits, float *scratch, struct sample_result *out) {
     struct logprob whole;
     uint32_t best;
-    if (!begin(ops, params, position, logits, scratch, out, &whole, &best)) return;
+    if (!begin(ops, params, position, 0, logits, scratch, out, &whole, &best)) return;
     take_only(params, token, out);
     if (params->logprobs >= 0 && !params->post) out->logprob = logprob_of(&whole, logits->x[token]);
 }

@@ -12,6 +12,7 @@
 #include "base/logits.h"
 #include "cohort/cohort.h"
 
+struct mask;       /* mask.h */
 struct sample_row; /* row.h */
 
 /* A request's sampling, made by sample_params_make. */
@@ -46,12 +47,14 @@ int sample_check_lists(const cohort_request *q, uint32_t vocab, cohort_error *er
 /* Of what was checked. */
 struct sample_params sample_params_make(const cohort_sampling *s, uint64_t seed, int logprobs, int post);
 
-/* Draws the token at `position` (absolute position of the token being chosen: the random counter). `mask`: bit id % 32
- * of word id / 32 is set for those that may be drawn; NULL: all. scratch: as many floats as there are logits. The row
- * of logits is used up. What the row looks back on must be there for all positions before; the token is not kept
- * (sample_row_keep). */
-void sample_draw(const struct vecops *ops, const struct sample_params *params, uint64_t position, const uint32_t *mask,
-                 const struct logits *logits, float *scratch, struct sample_result *out);
+/* Draws the token at `position` (absolute position of the token being chosen: the random counter). `mask`: those that
+ * may be drawn; NULL: all. scratch: as many floats as there are logits. The row of logits is used up. What the row
+ * looks back on must be there for all positions before; the token is not kept (sample_row_keep). */
+void sample_draw(const struct vecops *ops, const struct sample_params *params, uint64_t position,
+                 const struct mask *mask, const struct logits *logits, float *scratch, struct sample_result *out);
+/* 1: that draw, of n logits, reads those that the mask allows and no others, nor a peak. Then whether the row is finite
+ * is asked of them alone, too. */
+int sample_is_narrow(const struct sample_params *params, const struct mask *mask, uint32_t n);
 /* The same for a token that is given: no dice are thrown, and samplers leave it as the only one. */
 void sample_given(const struct vecops *ops, const struct sample_params *params, uint64_t position, int32_t token,
                   const struct logits *logits, float *scratch, struct sample_result *out);

@@ -7,7 +7,7 @@
 
 #include "backend/backend.h"
 
-enum { MODEL_VOCAB = 550, MODEL_WINDOW = 40, MODEL_TOKENS_MAX = 192 };
+enum { MODEL_VOCAB = 2230, MODEL_WINDOW = 40, MODEL_TOKENS_MAX = 192 };
 
 struct model_options {
     int tied;          /* the head is the embedding table */

@@ -139,6 +139,17 @@ static void run_hidden(struct backend_program *p, const struct batch *b, uint32_
     }
 }
 
+/* What nobody wanted to look at is no number, so that who looks is found out. */
+static void spoil_unwanted(struct backend_program *p, const struct batch *b, uint32_t i, uint32_t output) {
+    const uint32_t *ids = NULL;
+    int wants = b->wants ? b->wants(b->user, i, output, &ids) : BATCH_ALL;
+    if (wants == BATCH_ALL) return;
+    fake_backend.narrow++;
+    for (uint32_t id = 0; id < p->vocab; id++)
+        if (wants == BATCH_NONE || !(ids[id / 32] >> id % 32 & 1)) p->logits[id] = NAN;
+    for (uint32_t span = 0; span < logits_spans(p->vocab); span++) p->peaks[span] = NAN;
+}
+
 static void run_item(struct backend_program *p, const struct batch *b, uint32_t i) {
     const struct batch_item *item = &b->items[i];
     assert(item->n_tokens >= 1 && item->n_outputs <= item->n_tokens && (item->tokens || item->n_tokens == 1));
@@ -160,6 +171,7 @@ static void run_item(struct backend_program *p, const struct batch *b, uint32_t 
         compute(p, b, item, pos, p->logits);
         struct logits l = {p->logits, p->vocab, p->peaks};
         logits_peaks(&vecops_naive, l.x, l.n, 0, logits_spans(l.n), p->peaks);
+        spoil_unwanted(p, b, i, output);
         b->consume(b->user, i, output, &l, p->scratch);
     }
 }

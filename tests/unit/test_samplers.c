@@ -15,6 +15,7 @@
 #include "backend/backend.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "sample/mask.h"
 #include "sample/row.h"
 #include "samplers_naive.h"
 #include "tiny_vocab.h"
@@ -43,13 +44,26 @@ struct rig {
     const uint8_t *rejected; /* by id; NULL: none */
 };
 
-static const uint32_t *mask_of(const struct rig *r) {
-    static uint32_t mask[ROW_MAX / 32 + 1];
+static uint32_t narrow_draws;
+
+static const struct mask *mask_of(const struct rig *r) {
+    static uint32_t bits[ROW_MAX / 32 + 1];
+    static struct mask mask = {.bits = bits};
     if (!r->rejected) return NULL;
-    memset(mask, 0xff, sizeof(mask)); /* bits of no token are set, too */
+    memset(bits, 0xff, sizeof(bits)); /* bits of no token are set, too */
     for (uint32_t i = 0; i < r->vocab; i++)
-        if (r->rejected[i]) mask[i / 32] &= ~(1u << i % 32);
-    return mask;
+        if (r->rejected[i]) bits[i / 32] &= ~(1u << i % 32);
+    mask.allowed = mask_count(bits, r->vocab);
+    return &mask;
+}
+
+/* What a narrow draw must not look at is no number. Returns whether it is one. */
+static int spoil(const struct rig *r, const struct mask *mask) {
+    int narrow = sample_is_narrow(&r->params, mask, r->vocab);
+    for (uint32_t i = 0; narrow && i < r->vocab; i++)
+        if (!mask_allows(mask->bits, i)) used_up[i] = NAN;
+    for (uint32_t i = 0; narrow && i < logits_spans(r->vocab); i++) peaks[i] = NAN;
+    return narrow;
 }
 
 static struct rig rig_of(uint32_t vocab, uint32_t prompt_n, uint32_t answer_n) {
@@ -78,13 +92,17 @@ static struct sample_result draw(struct rig *r, float state) {
     logits_peaks(ops, row, r->vocab, 0, logits_spans(r->vocab), peaks);
     memcpy(used_up, row, r->vocab * sizeof(*row));
     scratch[r->vocab] = 4711;
-    sample_draw(ops, &r->params, r->q.prompt_n + r->answer_n, mask_of(r), &l, scratch, &out);
+    const struct mask *mask = mask_of(r);
+    int narrow = spoil(r, mask);
+    narrow_draws += (uint32_t)narrow;
+    sample_draw(ops, &r->params, r->q.prompt_n + r->answer_n, mask, &l, scratch, &out);
     assert_true(scratch[r->vocab] == 4711);
-    for (uint32_t i = 0; i < logits_spans(r->vocab); i++) { /* whatever the row became, its peaks are those */
+    for (uint32_t i = 0; i < logits_spans(r->vocab) && !narrow;
+         i++) { /* whatever the row became, its peaks are those */
         float peak;
         logits_peaks(ops, used_up + i * LOGITS_SPAN,
                      r->vocab - i * LOGITS_SPAN < LOGITS_SPAN ? r->vocab % LOGITS_SPAN : LOGITS_SPAN, 0, 1, &peak);
-        assert_true(peak == peaks[i]);
+        assert_true(peak == peaks[i] || (isnan(peak) && isnan(peaks[i])));
     }
     sample_row_free(r->params.row);
     r->params.row = NULL;
@@ -313,6 +331,31 @@ static void given_tokens_are_told_of(void **state) {
     logits_peaks(ops, used_up, r.vocab, 0, 1, peaks);
     sample_given(ops, &p, 5, 77, &l, scratch, &got);
     assert_int_equal(got.token, SAMPLE_NOT_FINITE);
+}
+
+/* Few allowed ones: numbers they must be, and whatever the others are is not seen, unless the whole row is told of. */
+static void narrow_rows_are_judged_by_what_is_allowed(void **state) {
+    static const float bad[] = {NAN, INFINITY};
+    for (uint32_t i = 0; i < 1000; i++) rejected[i] = i % 10 != 0;
+    for (int k = 0; k < 2; k++) {
+        struct rig r = rig_of(1000, 3, 2);
+        uint32_t before = narrow_draws;
+        r.rejected = rejected;
+        fill_row(r.vocab, 0);
+        int32_t token = draw(&r, 10).token;
+        assert_true(token >= 0 && token % 10 == 0);
+        row[333] = bad[k];
+        assert_int_equal(draw(&r, 10).token, token);
+        assert_int_equal(narrow_draws, before + 2);
+        r.q.post_sampling = 0;
+        assert_int_equal(draw(&r, 10).token, SAMPLE_NOT_FINITE);
+        assert_int_equal(narrow_draws, before + 2);
+        r.q.post_sampling = 1;
+        row[330] = bad[k];
+        assert_int_equal(draw(&r, 10).token, SAMPLE_NOT_FINITE);
+        for (uint32_t i = 0; i < r.vocab; i += 10) row[i] = -INFINITY;
+        assert_int_equal(draw(&r, 10).token, SAMPLE_NOTHING_LEFT);
+    }
 }
 
 /* ---- Values by hand ---- */
@@ -689,12 +732,19 @@ static int close_ops(void **state) { return 0; }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equals_the_naive_chain),      cmocka_unit_test(given_tokens_are_told_of),
-        cmocka_unit_test(penalties_on_a_known_row),    cmocka_unit_test(biases_bans_and_ends_on_a_known_row),
-        cmocka_unit_test(dry_on_a_known_row),          cmocka_unit_test(dry_stops_at_breakers),
-        cmocka_unit_test(filters_on_a_known_row),      cmocka_unit_test(the_temperature_follows_the_entropy),
-        cmocka_unit_test(mirostat_keeps_its_surprise), cmocka_unit_test(logprobs_are_of_the_row_as_it_was),
-        cmocka_unit_test(xtc_dice_are_fair),           cmocka_unit_test(lists_are_checked),
+        cmocka_unit_test(equals_the_naive_chain),
+        cmocka_unit_test(given_tokens_are_told_of),
+        cmocka_unit_test(narrow_rows_are_judged_by_what_is_allowed),
+        cmocka_unit_test(penalties_on_a_known_row),
+        cmocka_unit_test(biases_bans_and_ends_on_a_known_row),
+        cmocka_unit_test(dry_on_a_known_row),
+        cmocka_unit_test(dry_stops_at_breakers),
+        cmocka_unit_test(filters_on_a_known_row),
+        cmocka_unit_test(the_temperature_follows_the_entropy),
+        cmocka_unit_test(mirostat_keeps_its_surprise),
+        cmocka_unit_test(logprobs_are_of_the_row_as_it_was),
+        cmocka_unit_test(xtc_dice_are_fair),
+        cmocka_unit_test(lists_are_checked),
     };
     return cmocka_run_group_tests(tests, open_ops, close_ops);
 }

@@ -9,6 +9,7 @@
 #include <assert.h>
 
 #include "backend/cpu/steps.h"
+#include "backend/cpu/tiles.h"
 
 /* Rough speeds of one thread, to choose tiles. */
 enum {
@@ -17,10 +18,7 @@ enum {
     DELTA_PER_NS = 16, /* elements of the state, for each token */
     STATE_PER_NS = 2,  /* elements of the state, read and written once */
     TILE_NS = 3000,    /* below it a tile is too small */
-    TILES_PER_THREAD = 8,
 };
-
-static uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
 static uint32_t clamp_u32(uint64_t x, uint32_t low, uint32_t high) {
     return x < low ? low : x > high ? high : (uint32_t)x;
@@ -29,7 +27,7 @@ static uint32_t clamp_u32(uint64_t x, uint32_t low, uint32_t high) {
 /* How many of an item's parts, `count` of them and each `ns` for the average item, make a tile. */
 static uint32_t slice_of(const struct backend_program *p, uint32_t count, double ns) {
     double total = ns * count * p->run.batch.n_items;
-    double share = total / ((double)team_threads(p->backend->team) * TILES_PER_THREAD);
+    double share = total / ((double)threads_of(p) * TILES_PER_THREAD);
     if (share < TILE_NS) share = TILE_NS;
     uint64_t least = 1 + (uint64_t)count * p->run.batch.n_items / (TEAM_TILES_MAX / 2);
     return clamp_u32((uint64_t)(share / ns), least < count ? (uint32_t)least : count, count);
@@ -42,7 +40,7 @@ static void conv_cut(const struct backend_program *p, uint32_t columns, double t
 }
 
 static void delta_cut(const struct backend_program *p, const struct op *op, double tokens, struct tiling *t) {
-    uint32_t values = p->regs[op->dst].width / op->heads, threads = team_threads(p->backend->team);
+    uint32_t values = p->regs[op->dst].width / op->heads, threads = threads_of(p);
     double elements = (double)values * op->width;
     double ns = elements * (tokens / DELTA_PER_NS + 1.0 / STATE_PER_NS);
     t->slice = slice_of(p, op->heads, ns);
