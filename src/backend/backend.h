@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "base/logits.h"
 
-enum { BACKEND_IN_FLIGHT = 2, NUMERICS_VERSION = 1, BACKEND_THREADS_MAX = 256, BACKEND_LOGIT_TILE = 64 };
+enum { BACKEND_IN_FLIGHT = 2, NUMERICS_VERSION = 2, BACKEND_THREADS_MAX = 256, BACKEND_LOGIT_TILE = 64 };
 
 struct backend; /* a device: instruction-set level and compute team */
 
@@ -96,14 +96,16 @@ struct batch {
     void *arena[PROGRAM_GROUPS_MAX]; /* page p of group g lies at arena[g] + p * page_bytes(g) */
     int32_t *slots; /* sampled tokens: read at the start of a batch, written by `consume` of an earlier one */
     /* Called on the team's threads, each output exactly once, outputs of one batch in any order and at the same time.
-     * `item` and `output` (0-based inside the item's outputs) say which; `logits` are its program.vocab logits, valid
-     * during the call; scratch is program.vocab floats of its own. Must not block. */
+     * `item` and `output` (0-based inside the item's outputs) say which; `logits` are its program.vocab logits (those
+     * of them that were wanted, below), valid during the call; scratch is program.vocab floats of its own. Must not
+     * block. */
     void (*consume)(void *user, uint32_t item, uint32_t output, const struct logits *logits, float *scratch);
     /* Which of an output's logits consume will look at: asked once for each, in any order, by one of the team's threads
      * before the head computes them, behind all of consume's calls of the batches before. BATCH_SOME: at those whose
-     * bits (id % 32 of word id / 32) are set in *ids, which stays valid until that output's consume; the others, and
-     * the peaks, may then hold anything, and with BATCH_NONE everything may. NULL: at all of them. Must not block. */
-    int (*wants)(void *user, uint32_t item, uint32_t output, const uint32_t **ids);
+     * bits (id % 32 of word id / 32, words for program.vocab ids; bits of no id do nothing) are set in *ids, which
+     * stays valid until that output's consume; the others, and the peaks, may then hold anything, and with BATCH_NONE
+     * everything may. NULL: at all of them. Must not block. */
+    enum batch_wants (*wants)(void *user, uint32_t item, uint32_t output, const uint32_t **ids);
     /* The same as consume for items with `hidden`: called for runs of columns, each column of such an item exactly
      * once, with all of its outputs in their order. What a column becomes needs no other, so how they are cut makes no
      * difference. `hidden` is valid during the call. NULL if the batch has no such item. */

@@ -24,7 +24,7 @@ struct constraint {
     uint8_t over, dead; /* dead: there was no token, and the row ends */
     int failed;
     _Atomic int mask_state;
-    int mask_code; /* what grammar_state_mask said: 1, `mask` is one; 0, everything is allowed */
+    int mask_code; /* what grammar_state_mask said: 1: `mask` is one; 0: everything is allowed; else: it failed */
     uint32_t *mask_bits;
     struct mask mask;
 };
@@ -89,7 +89,7 @@ static int allows_ends_only(const struct constraint *c) {
     if (c->mask_code != 1) return 0;
     uint32_t ends = 0;
     for (uint32_t i = 0; i < c->request.ends_n; i++)
-        ends += (uint32_t)mask_allows(c->mask_bits, (uint32_t)c->request.ends[i]);
+        ends += (uint32_t)mask_allows(&c->mask, (uint32_t)c->request.ends[i]);
     return ends > 0 && c->mask.allowed == ends;
 }
 
@@ -214,10 +214,12 @@ static int in_run(const struct constraint *c, uint32_t index) {
 /* The row ends, and its next token was planned before that was known. */
 static int is_past(const struct constraint *c) { return c->dead || c->over; }
 
-int constraint_wants(const struct constraint *c, const struct sample_params *params, uint64_t position,
-                     const uint32_t **ids) {
-    if (in_run(c, (uint32_t)position - c->request.prompt_n)) return params->logprobs >= 0 ? BATCH_ALL : BATCH_NONE;
+enum batch_wants constraint_wants(const struct constraint *c, const struct sample_params *params, uint64_t position,
+                                  const uint32_t **ids) {
+    uint32_t index = (uint32_t)position - c->request.prompt_n;
+    if (in_run(c, index)) return sample_says_of_row(params) ? BATCH_ALL : BATCH_NONE;
     if (is_past(c)) return BATCH_NONE;
+    assert(index == c->taken);
     if (!c->state || atomic_load_explicit(&c->mask_state, memory_order_acquire) != MASK_READY) return BATCH_ALL;
     if (c->mask_code != 1 || !sample_is_narrow(params, &c->mask, c->request.vocab)) return BATCH_ALL;
     *ids = c->mask.bits;
@@ -229,12 +231,9 @@ void constraint_draw(struct constraint *c, const struct vecops *ops, const struc
                      struct constraint_note *note) {
     uint32_t index = (uint32_t)position - c->request.prompt_n;
     *note = (struct constraint_note){0};
+    assert(logits->n == c->request.vocab);
     if (in_run(c, index)) {
-        /* Where nothing is said of the logits nobody looks at them: there are none when a run is read at once. */
-        if (params->logprobs >= 0)
-            sample_given(ops, params, position, c->run[index - c->run_from], logits, scratch, out);
-        else
-            constraint_run_token(c, index, out);
+        sample_given(ops, params, position, c->run[index - c->run_from], logits, scratch, out);
         note->forced = 1;
     } else if (is_past(c)) {
         no_token(out);

@@ -2,9 +2,9 @@
  * reasoning. Everything in it is a function of the request and of the tokens so far, whoever computes it and when.
  *
  * Threads. The submitting thread makes it, behind what a continuation was given. From then on it belongs to whoever
- * draws the row's next token, a team thread at a time, but for two things: the mask of the next token is made by the
- * first of that thread and the engine thread to claim it (`mask_state`), and the ids of a run, once they are noted with
- * a token, may be read by the engine thread until the last but one of them was taken. */
+ * asks what the row's next token needs, and then draws it, a team thread at a time, but for two things: the mask of the
+ * next token is made by the first of that thread and the engine thread to claim it (`mask_state`), and the ids of a
+ * run, once they are noted with a token, may be read by the engine thread until the last but one of them was taken. */
 #ifndef ENGINE_CONSTRAINT_H
 #define ENGINE_CONSTRAINT_H
 
@@ -73,11 +73,11 @@ void constraint_free(struct constraint *c);
 /* The grammar is at its end behind the first n tokens. Before anything is drawn. */
 int constraint_over(const struct constraint *c, uint32_t n);
 
-/* Which logits constraint_draw will look at for the token at `position` (enum batch_wants); BATCH_SOME: those whose
- * bits are set in *ids, until then. Waits for nobody: as long as its mask is not ready they are all. Between the draw
+/* Which logits constraint_draw will look at for the token at `position`; BATCH_SOME: those whose bits are set in *ids,
+ * until then. Waits for nobody: as long as its mask is not ready they are all. Between the draw
  * before and this one. */
-int constraint_wants(const struct constraint *c, const struct sample_params *params, uint64_t position,
-                     const uint32_t **ids);
+enum batch_wants constraint_wants(const struct constraint *c, const struct sample_params *params, uint64_t position,
+                                  const uint32_t **ids);
 /* The token at `position`: drawn, or given; kept by the row's samplers. */
 void constraint_draw(struct constraint *c, const struct vecops *ops, const struct sample_params *params,
                      uint64_t position, const struct logits *logits, float *scratch, struct sample_result *out,

@@ -58,9 +58,9 @@ static void consume(void *user, uint32_t item_index, uint32_t output, const stru
     }
 }
 
-/* What consume will look at. Of a prompt's positions that is everything, or nothing was asked of them. */
-static int wants(void *user, uint32_t item_index, uint32_t output, const uint32_t **ids) {
-    struct iteration *it = user;
+/* What consume will look at. */
+static enum batch_wants logits_wanted(void *user, uint32_t item_index, uint32_t output, const uint32_t **ids) {
+    const struct iteration *it = user;
     assert(item_index < it->n_items);
     const struct iteration_item *item = &it->items[item_index];
     const struct row *row = item->row;
@@ -118,7 +118,7 @@ int iteration_launch(struct iteration *it, const struct plan *plan) {
     assert(outputs == plan->n_outputs);
     struct batch batch = {
         .n_items = it->n_items, .items = it->batch_items, .slots = e->slots, .consume = consume, .user = it};
-    batch.wants = wants;
+    batch.wants = logits_wanted;
     batch.take_hidden = embed_take;
     for (uint32_t g = 0; g < e->groups; g++) batch.arena[g] = state_arena(e->state, g);
     it->launched_us = clock_us();

@@ -2,6 +2,7 @@
  * inside of a free text, cost a look at eight words. */
 #include "sample/mask.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -33,15 +34,15 @@ static uint32_t span_count(const uint32_t *allowed) {
 }
 
 /* The word with the bits of tokens that there are. */
-static uint32_t word_at(const uint32_t *mask, uint32_t i, uint32_t n) {
+static uint32_t word_at(const uint32_t *bits, uint32_t i, uint32_t n) {
     uint32_t left = n - i * 32;
-    return left >= 32 ? mask[i] : mask[i] & (((uint32_t)1 << left) - 1);
+    return left >= 32 ? bits[i] : bits[i] & (((uint32_t)1 << left) - 1);
 }
 
-uint32_t mask_count(const uint32_t *mask, uint32_t n) {
+uint32_t mask_count(const uint32_t *bits, uint32_t n) {
     uint32_t count = 0, i = 0;
-    for (; i + SPAN_WORDS <= n / 32; i += SPAN_WORDS) count += span_count(mask + i);
-    for (; i < mask_words(n); i++) count += (uint32_t)__builtin_popcount(word_at(mask, i, n));
+    for (; i + SPAN_WORDS <= n / 32; i += SPAN_WORDS) count += span_count(bits + i);
+    for (; i < mask_words(n); i++) count += (uint32_t)__builtin_popcount(word_at(bits, i, n));
     return count;
 }
 
@@ -54,14 +55,16 @@ static uint32_t gather_word(uint32_t word, uint32_t first, const float *from, ui
     return found;
 }
 
-void mask_gather(const uint32_t *mask, const struct logits *from, int32_t *ids, float *x) {
+void mask_gather(const struct mask *mask, const struct logits *from, int32_t *ids, float *x) {
+    const uint32_t *bits = mask->bits;
     uint32_t found = 0, i = 0;
     for (; i + SPAN_WORDS <= from->n / 32; i += SPAN_WORDS) {
-        words4 any = load(mask + i) | load(mask + i + 4);
+        words4 any = load(bits + i) | load(bits + i + 4);
         if (!(any[0] | any[1] | any[2] | any[3])) continue;
-        for (uint32_t j = i; j < i + SPAN_WORDS; j++) found = gather_word(mask[j], j * 32, from->x, found, ids, x);
+        for (uint32_t j = i; j < i + SPAN_WORDS; j++) found = gather_word(bits[j], j * 32, from->x, found, ids, x);
     }
-    for (; i < mask_words(from->n); i++) found = gather_word(word_at(mask, i, from->n), i * 32, from->x, found, ids, x);
+    for (; i < mask_words(from->n); i++) found = gather_word(word_at(bits, i, from->n), i * 32, from->x, found, ids, x);
+    assert(found == mask->allowed);
 }
 
 /* One by one; 1 if the span's peak may have been among them. */
@@ -100,9 +103,9 @@ static void reject_span(const struct vecops *ops, const uint32_t *allowed, const
     logits_peaks(ops, l->x, l->n, span, span + 1, l->peaks);
 }
 
-void mask_reject(const struct vecops *ops, const uint32_t *mask, const struct logits *l) {
+void mask_reject(const struct vecops *ops, const struct mask *mask, const struct logits *l) {
     uint32_t whole = l->n / LOGITS_SPAN;
-    for (uint32_t span = 0; span < whole; span++) reject_span(ops, mask + span * SPAN_WORDS, l, span);
+    for (uint32_t span = 0; span < whole; span++) reject_span(ops, mask->bits + span * SPAN_WORDS, l, span);
     if (whole == logits_spans(l->n)) return;
     for (uint32_t id = whole * LOGITS_SPAN; id < l->n; id++)
         if (!mask_allows(mask, id)) l->x[id] = -INFINITY;

@@ -12,15 +12,15 @@ struct mask {
 };
 
 static inline uint32_t mask_words(uint32_t n) { return n / 32 + (n % 32 > 0); }
-static inline int mask_allows(const uint32_t *mask, uint32_t id) { return mask[id / 32] >> id % 32 & 1; }
+static inline int mask_allows(const struct mask *m, uint32_t id) { return m->bits[id / 32] >> id % 32 & 1; }
 
 static inline int mask_is_few(const struct mask *m, uint32_t n) { return m->allowed > 0 && m->allowed <= n / MASK_FEW; }
 
 /* How many of n tokens are allowed. */
-uint32_t mask_count(const uint32_t *mask, uint32_t n);
-/* The allowed ids, ascending, with their logits; nothing else of the row is read. */
-void mask_gather(const uint32_t *mask, const struct logits *from, int32_t *ids, float *x);
+uint32_t mask_count(const uint32_t *bits, uint32_t n);
+/* The allowed ids, ascending, with their logits: mask->allowed of each. Nothing else of the row is read. */
+void mask_gather(const struct mask *mask, const struct logits *from, int32_t *ids, float *x);
 /* Rejected tokens get minus infinity. */
-void mask_reject(const struct vecops *ops, const uint32_t *mask, const struct logits *l);
+void mask_reject(const struct vecops *ops, const struct mask *mask, const struct logits *l);
 
 #endif

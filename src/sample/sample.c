@@ -32,7 +32,7 @@ static void go_small(struct work *w, const int32_t *ids, float *x, uint32_t n, f
 static void gather_allowed(struct sample_row *r, const struct logits *from, const struct mask *mask, struct work *w) {
     for (uint32_t i = 0; i < r->allowed_n; i++) {
         uint32_t id = (uint32_t)r->allowed[i];
-        r->allowed_x[i] = mask && !mask_allows(mask->bits, id) ? -INFINITY : from->x[id];
+        r->allowed_x[i] = mask && !mask_allows(mask, id) ? -INFINITY : from->x[id];
     }
     go_small(w, r->allowed, r->allowed_x, r->allowed_n, r->allowed_peaks);
 }
@@ -42,11 +42,11 @@ static void take_mask(const struct logits *from, const struct mask *mask, float 
     uint32_t n = mask->allowed;
     if (n == from->n) return;
     if (!mask_is_few(mask, from->n)) {
-        mask_reject(w->edits.ops, mask->bits, from);
+        mask_reject(w->edits.ops, mask, from);
         return;
     }
     int32_t *ids = (int32_t *)(void *)(scratch + n);
-    mask_gather(mask->bits, from, ids, scratch + 2 * (size_t)n);
+    mask_gather(mask, from, ids, scratch + 2 * (size_t)n);
     go_small(w, ids, scratch + 2 * (size_t)n, n, scratch + 3 * (size_t)n);
 }
 
@@ -202,14 +202,22 @@ static uint32_t draw(const struct vecops *ops, const struct sample_params *p, ui
     return token;
 }
 
-static int says_of_row(const struct sample_params *p) { return p->logprobs >= 0 && !p->post; }
+int sample_says_of_row(const struct sample_params *params) { return params->logprobs >= 0 && !params->post; }
+
+int sample_is_narrow(const struct sample_params *params, const struct mask *mask, uint32_t n) {
+    return mask && mask_is_few(mask, n) && !sample_says_of_row(params) && !(params->row && params->row->allowed);
+}
+
+static void set_state(const struct sample_params *p, uint64_t position, struct sample_result *out) {
+    const struct sample_row *r = p->row;
+    if (r && r->states) out->state = r->states[position - r->prompt_n];
+}
 
 /* What is said of the row before anything changes in it; 0: it is no row of numbers. `narrow`: it is only what a mask
  * leaves of one, and that may all be minus infinity. */
 static int begin(const struct vecops *ops, const struct sample_params *p, uint64_t position, int narrow,
                  const struct logits *logits, float *scratch, struct sample_result *out, struct logprob *whole,
                  uint32_t *best) {
-    const struct sample_row *r = p->row;
     out->token = SAMPLE_NOT_FINITE;
     out->logprob = NAN;
     out->state = 0;
@@ -217,14 +225,10 @@ static int begin(const struct vecops *ops, const struct sample_params *p, uint64
     int64_t raw_best = logits_best(ops, logits);
     if (raw_best < 0 || logits->x[raw_best] == INFINITY) return 0;
     if (!narrow && isinf(logits->x[raw_best])) return 0;
-    if (r && r->states) out->state = r->states[position - r->prompt_n];
-    if (says_of_row(p)) *whole = logprob_of_row(ops, logits, scratch, logits->x[raw_best], p->logprobs, out);
+    set_state(p, position, out);
+    if (sample_says_of_row(p)) *whole = logprob_of_row(ops, logits, scratch, logits->x[raw_best], p->logprobs, out);
     *best = (uint32_t)raw_best;
     return 1;
-}
-
-int sample_is_narrow(const struct sample_params *params, const struct mask *mask, uint32_t n) {
-    return mask && mask_is_few(mask, n) && !says_of_row(params) && !(params->row && params->row->allowed);
 }
 
 void sample_draw(const struct vecops *ops, const struct sample_params *params, uint64_t position,
@@ -251,7 +255,7 @@ void sample_draw(const struct vecops *ops, const struct sample_params *params, u
     } else {
         token = draw(ops, params, position, from, &w, max, out);
     }
-    if (params->logprobs < 0 || params->post) return;
+    if (!sample_says_of_row(params)) return;
     out->logprob = logprob_of(&whole, w.edits.allowed ? logits->x[out->token] : edits_was(&w.edits, token));
 }
 
@@ -259,9 +263,15 @@ void sample_given(const struct vecops *ops, const struct sample_params *params, 
                   const struct logits *logits, float *scratch, struct sample_result *out) {
     struct logprob whole;
     uint32_t best;
-    if (!begin(ops, params, position, 0, logits, scratch, out, &whole, &best)) return;
+    if (sample_says_of_row(params)) {
+        if (!begin(ops, params, position, 0, logits, scratch, out, &whole, &best)) return;
+        out->token = token;
+        out->logprob = logprob_of(&whole, logits->x[token]);
+        return;
+    }
+    *out = (struct sample_result){.logprob = NAN};
+    set_state(params, position, out);
     take_only(params, token, out);
-    if (params->logprobs >= 0 && !params->post) out->logprob = logprob_of(&whole, logits->x[token]);
 }
 
 void sample_score(const struct vecops *ops, const struct logits *logits, float *scratch, int32_t next, int32_t logprobs,

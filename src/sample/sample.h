@@ -52,12 +52,15 @@ struct sample_params sample_params_make(const cohort_sampling *s, uint64_t seed,
  * looks back on must be there for all positions before; the token is not kept (sample_row_keep). */
 void sample_draw(const struct vecops *ops, const struct sample_params *params, uint64_t position,
                  const struct mask *mask, const struct logits *logits, float *scratch, struct sample_result *out);
-/* 1: that draw, of n logits, reads those that the mask allows and no others, nor a peak. Then whether the row is finite
- * is asked of them alone, too. */
-int sample_is_narrow(const struct sample_params *params, const struct mask *mask, uint32_t n);
-/* The same for a token that is given: no dice are thrown, and samplers leave it as the only one. */
+/* The same for a token that is given: no dice are thrown, and samplers leave it as the only one. The logits are looked
+ * at only if something is said of their row. */
 void sample_given(const struct vecops *ops, const struct sample_params *params, uint64_t position, int32_t token,
                   const struct logits *logits, float *scratch, struct sample_result *out);
+/* 1: log-probabilities are asked for, by the whole row. */
+int sample_says_of_row(const struct sample_params *params);
+/* 1: a draw with that mask, of n logits, reads those that it allows and no others, nor a peak. Then whether the row is
+ * finite is asked of them alone, too. */
+int sample_is_narrow(const struct sample_params *params, const struct mask *mask, uint32_t n);
 /* What the distribution says of a given next id (-1: none): argmax in out->token, out->logprob of `next`, and the n
  * best. */
 void sample_score(const struct vecops *ops, const struct logits *logits, float *scratch, int32_t next, int32_t logprobs,

@@ -24,7 +24,13 @@ struct backend {
     int threads;
 };
 
+struct fake_wants {
+    enum batch_wants wants;
+    const uint32_t *ids;
+};
+
 struct backend_program {
+    struct fake_wants *wants; /* by output of the batch that runs */
     uint32_t groups, vocab, width, tokens_max, items_max, outputs_max;
     struct program_group group[PROGRAM_GROUPS_MAX];
     uint64_t *states[PROGRAM_GROUPS_MAX]; /* of the item that runs, after each of its tokens */
@@ -139,18 +145,27 @@ static void run_hidden(struct backend_program *p, const struct batch *b, uint32_
     }
 }
 
+/* What is wanted of the batch's outputs, asked before any of them is consumed. */
+static void ask_wants(struct backend_program *p, const struct batch *b) {
+    struct fake_wants *w = p->wants;
+    for (uint32_t i = 0; i < b->n_items; i++)
+        for (uint32_t o = 0; o < b->items[i].n_outputs; o++, w++) {
+            *w = (struct fake_wants){BATCH_ALL, NULL};
+            if (b->wants && !b->items[i].hidden) w->wants = b->wants(b->user, i, o, &w->ids);
+            fake_backend.some += w->wants == BATCH_SOME;
+            fake_backend.none += w->wants == BATCH_NONE;
+        }
+}
+
 /* What nobody wanted to look at is no number, so that who looks is found out. */
-static void spoil_unwanted(struct backend_program *p, const struct batch *b, uint32_t i, uint32_t output) {
-    const uint32_t *ids = NULL;
-    int wants = b->wants ? b->wants(b->user, i, output, &ids) : BATCH_ALL;
-    if (wants == BATCH_ALL) return;
-    fake_backend.narrow++;
+static void spoil_unwanted(struct backend_program *p, const struct fake_wants *w) {
+    if (w->wants == BATCH_ALL) return;
     for (uint32_t id = 0; id < p->vocab; id++)
-        if (wants == BATCH_NONE || !(ids[id / 32] >> id % 32 & 1)) p->logits[id] = NAN;
+        if (w->wants == BATCH_NONE || !(w->ids[id / 32] >> id % 32 & 1)) p->logits[id] = NAN;
     for (uint32_t span = 0; span < logits_spans(p->vocab); span++) p->peaks[span] = NAN;
 }
 
-static void run_item(struct backend_program *p, const struct batch *b, uint32_t i) {
+static void run_item(struct backend_program *p, const struct batch *b, uint32_t i, const struct fake_wants *wants) {
     const struct batch_item *item = &b->items[i];
     assert(item->n_tokens >= 1 && item->n_outputs <= item->n_tokens && (item->tokens || item->n_tokens == 1));
     const int32_t *ids = item->tokens ? item->tokens : &b->slots[item->slot];
@@ -171,8 +186,16 @@ static void run_item(struct backend_program *p, const struct batch *b, uint32_t 
         compute(p, b, item, pos, p->logits);
         struct logits l = {p->logits, p->vocab, p->peaks};
         logits_peaks(&vecops_naive, l.x, l.n, 0, logits_spans(l.n), p->peaks);
-        spoil_unwanted(p, b, i, output);
+        spoil_unwanted(p, wants + output);
         b->consume(b->user, i, output, &l, p->scratch);
+    }
+}
+
+static void run_items(struct backend_program *p, const struct batch *b, uint32_t outputs) {
+    ask_wants(p, b);
+    for (uint32_t i = b->n_items; i-- > 0;) {
+        outputs -= b->items[i].n_outputs;
+        run_item(p, b, i, p->wants + outputs);
     }
 }
 
@@ -184,13 +207,13 @@ static void run_batch(struct backend_program *p, const struct batch *b) {
     }
     assert(b->n_items <= p->items_max && tokens <= p->tokens_max && outputs <= p->outputs_max);
     if (p->aside) {
-        for (uint32_t i = b->n_items; i-- > 0;) run_item(p, b, i);
+        run_items(p, b, outputs);
         return;
     }
     fake_backend.running = 1;
     fake_backend.last_tokens = tokens;
     fake_backend.tokens += tokens;
-    for (uint32_t i = b->n_items; i-- > 0;) run_item(p, b, i);
+    run_items(p, b, outputs);
     if (fake_backend.delay_us) usleep((useconds_t)fake_backend.delay_us);
     while (fake_backend.hold) usleep(100);
     fake_backend.batches++;
@@ -236,6 +259,7 @@ int backend_compile(struct backend *b, const struct program *program, uint32_t t
     p->width = program->regs[program->ops[program->n_ops - 1].a].width;
     p->hidden = calloc((size_t)outputs_max * p->width, sizeof(float));
     p->logits = calloc(p->vocab, sizeof(float));
+    p->wants = calloc(outputs_max, sizeof(*p->wants));
     p->peaks = calloc(logits_spans(p->vocab), sizeof(float));
     p->scratch = calloc(p->vocab, sizeof(float));
     pthread_mutex_init(&p->lock, NULL);
@@ -265,6 +289,7 @@ void backend_program_free(struct backend_program *p) {
     pthread_cond_destroy(&p->changed);
     for (uint32_t g = 0; g < p->groups; g++) free(p->states[g]);
     free(p->logits);
+    free(p->wants);
     free(p->peaks);
     free(p->hidden);
     free(p->scratch);

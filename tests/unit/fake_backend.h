@@ -26,7 +26,8 @@ struct fake_backend {
     _Atomic int32_t end;       /* id that ends answers: it is likely now and then. -1: never */
     _Atomic int running;       /* 1 while a batch runs */
     _Atomic uint32_t batches;  /* run so far */
-    _Atomic uint32_t narrow;   /* outputs so far of which not all logits were wanted */
+    _Atomic uint32_t some;     /* outputs so far of which some logits were wanted, */
+    _Atomic uint32_t none;     /* and none */
     _Atomic uint32_t last_tokens; /* of the last batch launched */
     _Atomic uint64_t tokens;      /* computed so far */
 };

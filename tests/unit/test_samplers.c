@@ -61,7 +61,7 @@ static const struct mask *mask_of(const struct rig *r) {
 static int spoil(const struct rig *r, const struct mask *mask) {
     int narrow = sample_is_narrow(&r->params, mask, r->vocab);
     for (uint32_t i = 0; narrow && i < r->vocab; i++)
-        if (!mask_allows(mask->bits, i)) used_up[i] = NAN;
+        if (!mask_allows(mask, i)) used_up[i] = NAN;
     for (uint32_t i = 0; narrow && i < logits_spans(r->vocab); i++) peaks[i] = NAN;
     return narrow;
 }
@@ -228,7 +228,7 @@ static void choose_mask(struct rig *r) {
     for (uint32_t i = 0; i < r->vocab; i++) {
         if (below(20) == 0) run = !run;
         rejected[i] = (uint8_t)(kind == 0   ? below(100) == 0
-                                : kind == 1 ? below(100) > 0
+                                : kind == 1 ? below(r->vocab < 100 ? 6 : 100) > 0
                                 : kind == 2 ? (int)below(2)
                                             : run);
     }
@@ -294,7 +294,15 @@ static void equals_the_naive_chain(void **state) {
         if (want.token < 0) got.state = 0;
         assert_same(&r, &got, &want);
         if (got.token < 0) continue;
-        /* Without post_sampling the same token comes, and what is said of it is of the whole row. */
+        /* Without log-probabilities the same token comes. */
+        const struct sample_result first = got;
+        int told = r.q.logprobs;
+        r.q.logprobs = -1;
+        got = draw(&r, mu);
+        assert_int_equal(got.token, first.token);
+        assert_true(same_float(got.state, first.state));
+        /* And without post_sampling, and what is said of it is of the whole row. */
+        r.q.logprobs = told;
         r.q.post_sampling = 0;
         got = draw(&r, mu);
         assert_int_equal(got.token, want.token);
@@ -307,6 +315,7 @@ static void equals_the_naive_chain(void **state) {
         want.state = got.state;
         assert_same(&r, &got, &want);
     }
+    assert_true(narrow_draws > 500);
 }
 
 /* A token that was not drawn is told of like one that was. */
@@ -327,8 +336,14 @@ static void given_tokens_are_told_of(void **state) {
     p.post = 1;
     sample_given(ops, &p, 5, 77, &l, scratch, &got);
     assert_true(got.token == 77 && got.logprob == 0 && got.top_n == 1 && got.top[0].id == 77);
-    used_up[5] = NAN;
+    used_up[5] = NAN; /* seen where something is said of the row */
     logits_peaks(ops, used_up, r.vocab, 0, 1, peaks);
+    sample_given(ops, &p, 5, 77, &l, scratch, &got);
+    assert_true(got.token == 77 && got.logprob == 0 && got.top_n == 1);
+    p.logprobs = -1;
+    sample_given(ops, &p, 5, 77, &l, scratch, &got);
+    assert_true(got.token == 77 && isnan(got.logprob) && got.top_n == 0);
+    p = sample_params_make(&r.q.sampling, 1, 5, 0);
     sample_given(ops, &p, 5, 77, &l, scratch, &got);
     assert_int_equal(got.token, SAMPLE_NOT_FINITE);
 }

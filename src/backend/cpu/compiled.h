@@ -103,7 +103,7 @@ struct token {
 
 struct output {
     uint32_t row, item, index; /* row: the token's */
-    const uint32_t *wanted;    /* ids, one bit each; NULL: all of them, or if it is a narrow one, none */
+    const uint32_t *wanted;    /* of outputs from n_whole on: ids, one bit each; NULL: none */
 };
 
 /* An item whose outputs are hidden vectors: the first one's row among the outputs. */
@@ -130,9 +130,9 @@ struct run {
     uint32_t n_rows[DOMAINS];
     struct token *tokens;
     uint32_t *first_rows;   /* by item: its first token's row */
-    struct output *outputs; /* those that become logits first, */
-    uint32_t n_logits;      /* so many; and of those first */
-    uint32_t n_whole;       /* so many of which all logits are computed (head.c) */
+    struct output *outputs; /* those that become logits first */
+    uint32_t n_logits;      /* outputs that become logits */
+    uint32_t n_whole;       /* the first ones of those: of which all logits are computed (head.c) */
     struct hidden_item *hidden;
     uint32_t n_hidden;
     struct span *spans[DOMAINS];

@@ -12,7 +12,7 @@
 #include "backend/cpu/tiles.h"
 #include "base/clock.h"
 
-/* Rough times, to choose tiles, and those below which sharing does not pay. */
+/* How phases are cut: rough times, and those below which sharing does not pay. */
 enum {
     SEEN_NS = 30, /* a query head and a key: both products */
     SHARE_NS = 3000,

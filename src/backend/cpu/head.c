@@ -1,11 +1,13 @@
 /* The head (head.h). Outputs of which all logits are wanted share the passes over its weights. Of one whose grammar
  * leaves a few tokens only the groups that hold those are computed, by a tile of its own: a fraction of the weights
- * instead of most of a row's products. Which way a logit came about makes no difference to its bits.
+ * instead of most of a row's products; of one that nobody will look at, nothing. Which way a logit came about makes no
+ * difference to its bits.
  *
- * Threads: head_begin, head_cut and head_step run alone between phases, and change the order of the outputs; tiles on
- * the whole team. Invariant: output i of the run is row i of the head's prepared rows. */
+ * Threads: cutting and stepping run alone between phases; cutting the first products changes the order of the outputs.
+ * Tiles run on the whole team. Invariant: output i of the run is row i of the head's prepared rows. */
 #include "backend/cpu/head.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "backend/cpu/products.h"
@@ -45,19 +47,14 @@ static int are_few(const uint32_t *ids, uint32_t groups) {
     return 1;
 }
 
-/* Asks what is wanted of an output. */
-static int is_narrow(const struct run *r, struct output *o, uint32_t groups) {
-    const uint32_t *ids;
-    o->wanted = NULL;
-    switch (r->batch.wants(r->batch.user, o->item, o->index, &ids)) {
-    case BATCH_NONE:
-        return 1;
-    case BATCH_SOME:
-        o->wanted = ids;
-        return are_few(ids, groups);
-    default:
-        return 0;
-    }
+/* Asks what is wanted of an output, once. 1: it is little, and noted. */
+static int ask_output(const struct run *r, struct output *o, uint32_t groups) {
+    const uint32_t *ids = NULL;
+    enum batch_wants wants = r->batch.wants(r->batch.user, o->item, o->index, &ids);
+    assert((wants == BATCH_SOME) == (ids != NULL));
+    if (wants == BATCH_ALL || (ids && !are_few(ids, groups))) return 0;
+    o->wanted = ids;
+    return 1;
 }
 
 static void swap_bytes(char *a, char *b, size_t n) {
@@ -85,9 +82,10 @@ static void outputs_sort(struct backend_program *p, const struct phase *phase) {
     struct run *r = &p->run;
     const struct packed *w = product_of(p, phase)->weight;
     r->n_whole = r->n_logits;
+    assert(phase->n == 1);
     if (!r->batch.wants) return;
     for (uint32_t i = 0; i < r->n_whole;) {
-        if (is_narrow(r, &r->outputs[i], w->groups))
+        if (ask_output(r, &r->outputs[i], w->groups))
             swap_outputs(p, w, i, --r->n_whole);
         else
             i++;
@@ -106,7 +104,7 @@ static uint32_t whole_here(const struct run *r) {
     return r->n_whole > r->logit_first ? min_u32(r->n_whole - r->logit_first, r->logit_n) : 0;
 }
 
-/* The narrow ones' tiles are the first: they are the longest. */
+/* The narrow ones' tiles are the first: they may be the longest. */
 static void products_stage_cut(struct backend_program *p, const struct phase *phase) {
     struct run *r = &p->run;
     if (r->logit_first == 0) outputs_sort(p, phase);
@@ -121,6 +119,7 @@ void head_cut(struct backend_program *p, const struct phase *phase) {
     switch (r->stage) {
     case LOGITS_PRODUCTS:
         r->logit_n = min_u32(BACKEND_LOGIT_TILE, r->n_logits - r->logit_first);
+        assert(r->logit_n >= 1);
         products_stage_cut(p, phase);
         break;
     case LOGITS_CONSUME:

@@ -3,6 +3,8 @@
  * Threads: cutting runs alone between phases; pieces on the whole team. */
 #include "backend/cpu/products.h"
 
+#include <assert.h>
+
 #include "backend/cpu/steps.h"
 #include "backend/cpu/tiles.h"
 
@@ -29,6 +31,7 @@ static uint64_t group_ns(const struct packed *w, uint32_t rows) {
 void products_cut(const struct backend_program *p, const struct phase *phase, uint32_t rows, uint32_t step,
                   struct tiling *t) {
     uint64_t total = 0, largest = 0;
+    assert(rows >= 1);
     for (uint32_t i = 0; i < phase->n; i++) {
         const struct packed *w = p->products[phase->first + i].weight;
         uint64_t ns = group_ns(w, rows);
