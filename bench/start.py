@@ -7,7 +7,8 @@ usage: start.py [--model default] [--peer FOLDER] [--threads 2] [--rounds 5] [--
 `first token`: from the program's exec to the first piece of a streamed completion, which a client asks for again and again from the
 beginning, with the file in the page cache; the least of all rounds, and CPU seconds until then, which a busy machine inflates less. `run`:
 a whole `cohort run -n 1`, exec to exit. `peak memory`: VmHWM of the server after `rows` requests of `context` tokens each, prompt and
-answer. The first rows still answer when the last prompt has been read, so all are there at one time. Terms: the file, and the live state:
+answer. Prompts are read in whole batches there (`--itl-ratio`), so the first rows still answer when the last prompt has been read, and all are there at
+one time. Terms: the file, and the live state:
 keys and values of every token that a layer can still see, of rows that lack half of their answers. By default cohort also keeps what it
 read, for prompts to come, within the state budget that it tells at its start; `--no-cache` is the rows' own state alone.
 
@@ -31,6 +32,7 @@ import peer as llama
 GOAL_FIRST_S, GOAL_MEMORY = 0.3, 1.15
 RETRY_S, START_S, REQUEST_S = 0.005, 60, 1800
 ANSWER_PART = 12  # of a row's tokens one in so many is generated: more than iterations that the other rows' prompts take
+WHOLE_BATCHES = 100  # times an iteration without prompts: no prompt is held back for those who are answered
 FIRST_HEAD = ["start", "cohort", "llama.cpp", "ratio", "goal"]
 
 
@@ -192,6 +194,7 @@ def report_memory(args, results):
     file = args.model.path.stat().st_size
     rows, of_ours = [], None
     ours, *theirs = commands(args, args.rows, args.context)
+    ours += ["--itl-ratio", WHOLE_BATCHES]
     servers = [("cohort", ours), ("cohort --no-cache", [*ours, "--no-cache"])] + [("llama.cpp", c) for c in theirs if not args.no_peer_memory]
     for name, command in servers:
         peak, tokens, seconds = peak_memory(args, command)

@@ -95,7 +95,7 @@ struct program_layer { /* one layer that keeps state */
     uint32_t slot;     /* index among the group's layers: 0 .. group.layers - 1 */
     int32_t late;      /* the group that holds positions from groups[group].end on, at the same slot; -1: none */
     float *balance;    /* of the group's key_width: powers of two by which keys are multiplied, and queries divided,
-                          before keys become FORM_Q4; NULL: none */
+                          before keys become codes; NULL: none */
 };
 
 /* How keys or values lie in a page. Quantised ones are in blocks of 32 values of one head of one token. */

@@ -210,7 +210,7 @@ static uint32_t attention_layer(struct emitter *e, const struct spec_attention *
     struct program_layer l = groups_of(e, a, forms);
     l.slot = p->groups[l.group].layers++;
     if (l.late >= 0) p->groups[l.late].layers++;
-    l.balance = forms.key == FORM_Q4 ? balance_make(e, a) : NULL;
+    l.balance = forms.key != FORM_F16 ? balance_make(e, a) : NULL;
     p->layers[p->n_layers] = l;
     return p->n_layers++;
 }

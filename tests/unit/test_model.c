@@ -302,9 +302,11 @@ static void test_balance_of_keys(void **state) {
     struct tiny t = build(&w);
     memset(&forms, 0, sizeof forms);
     forms.layer[0].key = FORM_Q4;
+    forms.layer[1].key = FORM_Q8;
     assert_int_equal(model_set_forms(t.model, &forms, NULL), 0);
     const struct spec_attention *a = &model_get_spec(t.model)->layers[0].attention;
     const float *q = a->query_norm->data, *k = a->key_norm->data, *balance = model_program(t.model)->layers[0].balance;
+    assert_non_null(model_program(t.model)->layers[1].balance);
     uint32_t half = a->key_width / 2;
     for (uint32_t d = 0; d < half; d++) {
         double energy_q = (double)q[d] * (double)q[d] + (double)q[d + half] * (double)q[d + half];

@@ -201,7 +201,7 @@ static uint32_t tile_rows(uint32_t left) {
 
 /* Scores of what tokens [token, end) see: from the first one's first key to the last one's last. */
 static void scores(struct attention *t, enum state_form form, const char *keys, uint32_t token, uint32_t end) {
-    const float *q = codes_rotated(form) ? t->rotated : t->q;
+    const float *q = form != FORM_F16 ? t->rotated : t->q;
     uint32_t width = t->args->key_width, row = token * t->args->heads, end_row = end * t->args->heads;
     uint32_t low = t->views[token].low, high = t->views[end - 1].high;
     for (uint32_t n; row < end_row; row += n) {
@@ -365,7 +365,7 @@ static void attend(const struct attend_args *a) {
         OVER_LANES(t.q + (size_t)token * a->heads * width, q, q, a->heads * width, lanes_mul(v, scale));
     }
     uint32_t last_block = (a->pos + a->tokens - 1) / PAGE, first_block = first_visible(a, 0) / PAGE;
-    if (codes_rotated(pages_at(a, first_block)->key_form) || codes_rotated(pages_at(a, last_block)->key_form)) {
+    if (pages_at(a, first_block)->key_form != FORM_F16 || pages_at(a, last_block)->key_form != FORM_F16) {
         memcpy(t.rotated, t.q, sizeof(float) * rows * width);
         for (uint32_t row = 0; row < rows; row++) rotate_query(t.rotated + (size_t)row * width, width, a->balance);
     }

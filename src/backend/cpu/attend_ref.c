@@ -88,7 +88,7 @@ static void attend_query(const struct attend_args *a, const float *q, uint32_t f
         uint32_t base = block * PAGE, low = first > base ? first - base : 0;
         uint32_t high = last - base < PAGE ? last - base : PAGE - 1, width = a->value_width;
         float e[PAGE];
-        struct sums here = weigh(a, p, codes_rotated(p->key_form) ? q + a->key_width : q, keys, low, high, e);
+        struct sums here = weigh(a, p, p->key_form != FORM_F16 ? q + a->key_width : q, keys, low, high, e);
         if (block == first / PAGE) {
             all = here;
             for (uint32_t d = 0; d < width; d++) out[d] = weighted_value(p->value_form, values, width, d, e, low, high);

@@ -35,11 +35,9 @@ static inline uint16_t codes_scale(enum state_form form, float low, float high, 
     return half;
 }
 
-/* Keys are rotated before they become nibbles, and so is a query that asks them: their product stays, and no column
- * stands out of its block any more. */
-static inline int codes_rotated(enum state_form key_form) { return key_form == FORM_Q4; }
-
-/* Columns of the next part that is rotated by itself: the largest power of two that is there. */
+/* Keys are rotated before they become codes, and so is a query that asks them: their product stays, and no column
+ * stands out of its block any more. This is how many columns the next part has that is rotated by itself: the largest
+ * power of two that is there. */
 static inline uint32_t rotated_part(uint32_t left) {
     uint32_t n = 1;
     while (n < ROTATE_MAX && 2 * n <= left) n *= 2;

@@ -98,12 +98,15 @@ LANES_INLINE const struct act_block *act_at(const struct tile *t, int row, uint3
 /* ---- Panels ---- */
 
 static void block_scales_unpack(const struct packed *w, struct panel *p, const uint8_t *from, uint32_t blocks) {
-    const struct pack_form *f = w->form;
-    for (uint32_t b = 0; b < blocks; b++) {
-        const uint16_t *set = (const uint16_t *)(from + b * w->scale_step);
-        lanes_store(p->scale[b], f->scales == SCALES_BF16 ? lanes_load_bf16(set) : lanes_load_half(set));
-        if (f->has_min) lanes_store(p->minimum[b], lanes_load_half(set + PACK_OUTPUTS));
-    }
+    const size_t step = w->scale_step;
+    if (w->form->scales == SCALES_BF16)
+        for (uint32_t b = 0; b < blocks; b++)
+            lanes_store(p->scale[b], lanes_load_bf16((const uint16_t *)(from + b * step)));
+    else
+        for (uint32_t b = 0; b < blocks; b++)
+            lanes_store(p->scale[b], lanes_load_half((const uint16_t *)(from + b * step)));
+    for (uint32_t b = 0; b < blocks && w->form->has_min; b++)
+        lanes_store(p->minimum[b], lanes_load_half((const uint16_t *)(from + b * step) + PACK_OUTPUTS));
 }
 
 static void super_scales_unpack(const struct pack_form *f, struct panel *p, const uint8_t *from, uint32_t blocks) {

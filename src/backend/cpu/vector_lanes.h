@@ -239,10 +239,8 @@ static void store_keys(const struct page_shape *s, char *page, uint32_t slot, co
         float x[ROTATE_MAX];
         n = codes_run(s->key_width - first);
         memcpy(x, key + first, n * sizeof *x);
-        if (codes_rotated(s->key_form)) {
-            if (s->balance) OVER_LANES(x, x, s->balance + first, n, lanes_mul(v, w));
-            rotate_key(x, n);
-        }
+        if (s->balance) OVER_LANES(x, x, s->balance + first, n, lanes_mul(v, w));
+        rotate_key(x, n);
         for (uint32_t d = 0; d < n; d += BLOCK) {
             struct code_block b = block_make(s->key_form, x + d, n - d < BLOCK ? n - d : BLOCK);
             codes_put_keys(s, page, slot, first + d, &b);

@@ -66,10 +66,8 @@ static void store_keys(const struct page_shape *s, char *keys, uint32_t slot, co
         float x[ROTATE_MAX];
         n = codes_run(s->key_width - first);
         memcpy(x, key + first, n * sizeof *x);
-        if (codes_rotated(s->key_form)) {
-            for (uint32_t i = 0; i < n && s->balance; i++) x[i] *= s->balance[first + i];
-            rotate_ref(x, n);
-        }
+        for (uint32_t i = 0; i < n && s->balance; i++) x[i] *= s->balance[first + i];
+        rotate_ref(x, n);
         for (uint32_t d = 0; d < n; d += BLOCK) {
             struct code_block b = block_make(s->key_form, x + d, n - d < BLOCK ? n - d : BLOCK);
             codes_put_keys(s, keys, slot, first + d, &b);
