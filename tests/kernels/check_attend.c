@@ -24,7 +24,7 @@ struct scene {
     float scale, softcap;
     enum state_form key_form[2], value_form[2]; /* before page `split`, and from it on */
     uint32_t split;                             /* 0: all pages are of the first forms */
-    float balance[300];                         /* of keys in nibbles; the first is 0: none */
+    float balance[300];                         /* of keys in codes; the first is 0: none */
     uint32_t table[2][PAGES_MAX];
     size_t page_bytes[2], arena_bytes[2], q_floats, q_stride, out_stride;
     char *arena[2];

@@ -5,7 +5,7 @@
 #include "backend/cpu/kernels.h"
 
 void attend_ref(const struct attend_args *a);
-void rotate_ref(float *x, uint32_t width); /* keys, before they become nibbles */
+void rotate_ref(float *x, uint32_t width); /* keys, before they become codes */
 
 /* Floats of scratch per row beside its query and its weights of one page, in as many arrays; and what each array has
  * behind the last row, so that sixteen may be taken from any row on. */
