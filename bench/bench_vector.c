@@ -5,11 +5,13 @@
  *     bench_vector [--level L] [--json] */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "backend/backend.h"
 #include "backend/cpu/kernels.h"
 #include "base/mem.h"
 #include "measure.h"
+#include "sample/mask.h"
 #include "sample/sample.h"
 
 enum { VOCAB = 262144 };
@@ -187,6 +189,7 @@ struct scan {
     double sum;
     struct sample_params params;
     struct logits logits;
+    const struct mask *mask; /* NULL: all may be drawn */
     struct sample_result result;
 };
 static void run_sum_exp(void *arg) {
@@ -228,7 +231,7 @@ static void run_quantise(void *arg) {
 }
 static void run_draw(void *arg) {
     struct scan *s = arg;
-    sample_draw(&kernels.vec, &s->params, s->found++, NULL, &s->logits, s->y, &s->result);
+    sample_draw(&kernels.vec, &s->params, s->found++, s->mask, &s->logits, s->y, &s->result);
 }
 
 static void bench_scan(const struct measure *m, const char *name, const char *shape, void (*call)(void *),
@@ -277,6 +280,30 @@ static void bench_draws(const struct measure *m, struct scan *s) {
     }
 }
 
+/* What a grammar's masks do to the row, of the kinds that there are: a few tokens, words of letters, the inside of a
+ * text. They change it, so these are the last draws. */
+static void bench_masked_draws(const struct measure *m, struct scan *s) {
+    static const struct {
+        const char *shape;
+        uint32_t allowed, of; /* the first ones of so many */
+    } masks[] = {{"few of a mask, ", 1, 4096}, {"a quarter and one, ", 65, 256}, {"all but 1 in 100, ", 99, 100}};
+    static uint32_t bits[VOCAB / 32 + 1];
+    cohort_sampling asked;
+    sample_defaults(&asked);
+    s->params = sample_params_make(&asked, 0, -1, 0);
+    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
+        memset(bits, 0, sizeof bits);
+        for (uint32_t id = 0; id < VOCAB; id++)
+            if (id % masks[i].of < masks[i].allowed) bits[id / 32] |= (uint32_t)1 << id % 32;
+        struct mask mask = {bits, mask_count(bits, VOCAB)};
+        fill_logits(s->x, VOCAB);
+        logits_peaks(&kernels.vec, s->x, VOCAB, 0, logits_spans(VOCAB), s->logits.peaks);
+        s->mask = &mask;
+        bench_scan(m, "draw", masks[i].shape, run_draw, s, VOCAB);
+        s->mask = NULL;
+    }
+}
+
 static void bench_all(const struct measure *m, struct scan *s) {
     static const uint32_t contexts[] = {128, 1024, 8192};
     for (int i = 0; i < 3; i++) bench_attend(m, contexts[i], 1, 4, 256);
@@ -302,6 +329,7 @@ static void bench_all(const struct measure *m, struct scan *s) {
     bench_scan(m, "sum", "", run_sum, s, VOCAB);
     bench_scan(m, "sum_exp", "", run_sum_exp, s, VOCAB);
     bench_draws(m, s);
+    bench_masked_draws(m, s);
 }
 
 int main(int argc, char **argv) {
