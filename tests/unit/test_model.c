@@ -298,7 +298,7 @@ static void test_forms_make_groups(void **state) {
 static void test_balance_of_keys(void **state) {
     static struct gguf_writer w;
     static struct state_forms forms;
-    tiny_make(&w, "gemma3", 1);
+    tiny_make(&w, "gemma3", 2);
     struct tiny t = build(&w);
     memset(&forms, 0, sizeof forms);
     forms.layer[0].key = FORM_Q4;
