@@ -183,7 +183,8 @@ static void batch_fill(struct bench *b, const struct item_plan *plan, uint32_t n
     *batch = (struct batch){
         .n_items = n, .items = items, .consume = check_logits, .take_hidden = check_hidden, .user = call};
     call->bench = b;
-    call->seen = call->wrong = call->wrong_peaks = call->seen_hidden = call->asked = call->spared = 0;
+    call->seen = call->wrong = call->wrong_peaks = call->seen_hidden = call->spared = 0;
+    call->asked = 0;
     call->wants = 0;
     for (uint32_t i = 0; i < n; i++) {
         items[i] = (struct batch_item){.first_pos = plan[i].pos,
