@@ -74,8 +74,8 @@ void constraint_free(struct constraint *c);
 int constraint_over(const struct constraint *c, uint32_t n);
 
 /* Which logits constraint_draw will look at for the token at `position`; BATCH_SOME: those whose bits are set in *ids,
- * until then. Waits for nobody: as long as its mask is not ready they are all. Between the draw
- * before and this one. */
+ * which stays so until then. Called between the draw before and this one; waits for nobody: as long as the mask is not
+ * ready they are all. */
 enum batch_wants constraint_wants(const struct constraint *c, const struct sample_params *params, uint64_t position,
                                   const uint32_t **ids);
 /* The token at `position`: drawn, or given; kept by the row's samplers. */
